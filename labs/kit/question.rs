@@ -1,7 +1,7 @@
 //! What a question is: its text, its choices, and the thought that leads to each wrong one. The
 //! workbook's quiz has such questions, and each lab one that is asked before its run.
 
-use crate::show::Screen;
+use crate::show::{Screen, significant};
 use serde::Serialize;
 
 /// A question about an idea of a lab.
@@ -100,8 +100,19 @@ impl Question {
         }
     }
 
-    /// The same question, whose answer is typed as a number with this unit.
-    pub fn typed(self, unit: &str, within: f64) -> Question {
+    /// The same question, whose answer is typed as a number with this unit. A share that is typed
+    /// where percent are asked is told so.
+    pub fn typed(mut self, unit: &str, within: f64) -> Question {
+        let right = self.choices[self.answer()].value;
+        if let Some(percent) = right.filter(|_| unit.trim() == "%") {
+            let share = Choice {
+                text: significant(percent / 100.0, 3),
+                value: Some(percent / 100.0),
+                mistake: "That is the factor; asked is percent, a number 100 times as large."
+                    .into(),
+            };
+            self.choices.insert(0, share);
+        }
         Question { typed: Some(Typed { unit: unit.into(), within }), ..self }
     }
 
@@ -224,5 +235,21 @@ mod tests {
         assert_eq!([said("9"), said("-10")], ["That is too low."; 2]);
         assert_eq!(said("1,000"), "That is too high.");
         assert_eq!([said("ten"), said(""), said("nan"), said("inf")], ["no number"; 4]);
+    }
+
+    #[test]
+    fn a_factor_is_no_percentage_and_is_told_so() {
+        let names = ["lab12", "The run"];
+        let question =
+            Question::amount(names, "?", |x| format!("{x}%"), 175.0, &[(75.0, "more")], "why");
+        let question = question.typed(" %", 0.03);
+        let factor = question.judged("1.75").unwrap();
+        assert!(!factor.is_right() && factor.mistake().starts_with("That is the factor"));
+        assert!(question.judged("175 %").unwrap().is_right());
+        assert_eq!(question.judged("75").unwrap().mistake(), "more");
+        // Other units have no such factor.
+        let tokens =
+            Question::amount(names, "?", |x| format!("{x}"), 175.0, &[], "why").typed(" MB", 0.03);
+        assert_eq!(tokens.judged("1.75").unwrap().mistake(), "That is too low.");
     }
 }

@@ -43,6 +43,18 @@ pub fn prediction() -> Result<Question> {
                 "That would be all of the work. The others' positions see keys, too: fewer of them.",
             ),
             (
+                100.0 * 100.0 / contiguous,
+                "That is the other way round: the mean beside the last rank's work.",
+            ),
+            (
+                contiguous - 100.0,
+                "That is how much more than the mean it has. The question asks for all of its work beside the mean.",
+            ),
+            (
+                contiguous / ranks as f64,
+                "That is its part of all ranks' work. The question asks for it beside the mean.",
+            ),
+            (
                 200.0,
                 "That is the very last position beside the mean of all. The last rank's other positions see fewer keys than that one.",
             ),

@@ -1,17 +1,18 @@
 //! What lab12 runs, in which order.
 
-use super::apparatus::{self, Break, Found, Grid, Measured, OneRank, Packed};
+use super::apparatus::{self, Break, Found, Grid, Load, Measured, OneRank, Packed, Work};
 use super::flags::Args;
 use super::lesson;
 use anyhow::Result;
 use kit::flags::{ensure_ranks_can_differ, trained_parts};
 use kit::show::{Screen, thousands};
-use kit::{Checks, Footprint, Lesson, MetricsFile, report};
+use kit::{Checks, Footprint, Lesson, MetricsFile, OtherWork, report};
 use serde::Serialize;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::mesh::Axis;
+use shardlab::model::Heads;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::context::{Exchange, Slicing};
 use shardlab::parallel::zero::Stage;
@@ -123,14 +124,15 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         apparatus::check_training(&mut checks, precision, one, &lab.strategy, &losses);
         return Ok(checks.failed());
     }
+    let watch = OtherWork::watch();
     let beside = lesson::compare_attention(comm, config.seed)?;
     let with = (lab.packed, lab.args.broken);
     let mut measured = Vec::new();
     for strategy in &lab.exchanges {
         measured.push(apparatus::measure(comm, strategy, config, with, text, one)?);
     }
-    let contiguous = apparatus::work(comm, Slicing::Contiguous, config.seed)?;
-    let chosen = apparatus::work(comm, lab.strategy.slicing, config.seed)?;
+    let work = work(lab, comm)?;
+    let busy = watch.row(&lab.screen, launch::ranks_here(comm.size()));
     let losses = match lab.args.broken {
         None => Some(train(lab, comm)?),
         Some(_) => None,
@@ -146,14 +148,20 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         documents: lab.packed.starts(config.shape.block, 0),
     };
     screen.say(format!("\n{}", grid.draw(screen)));
-    let work = [contiguous, chosen];
     screen.say(format!("\n{}", apparatus::draw(screen, &work)));
+    if let Some(busy) = busy {
+        screen.say(busy);
+    }
     let expected: Vec<[f64; 2]> = measured.iter().map(|one| expected_bytes(lab, one)).collect();
     let table = apparatus::compared(screen, config, one, &measured);
     screen.say(format!("\n{table}\n"));
     let mut checks = Checks::new(screen);
     checks.beside("attention", beside);
-    let found = Found { measured, expected, work };
+    let asked = match lab.args.broken {
+        Some(Break::Contiguous) => Slicing::Contiguous,
+        _ => Slicing::ZigZag,
+    };
+    let found = Found { measured, expected, work, asked };
     apparatus::check(&mut checks, config.precision, one, &found);
     if let Some(losses) = losses {
         apparatus::check_training(&mut checks, config.precision, one, &lab.strategy, &losses);
@@ -164,6 +172,28 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         screen.say(lab.lesson.ending(screen, more));
     }
     Ok(failed)
+}
+
+/// One document in both orders; and the batch in the run's, if documents are packed in it.
+fn work(lab: &Lab, comm: &Comm) -> Result<Vec<Work>> {
+    let Config { shape, batch, seed, .. } = &lab.config;
+    let one = Load::one_document(comm.size());
+    let mut all = Vec::new();
+    for slicing in [Slicing::Contiguous, Slicing::ZigZag] {
+        all.push(apparatus::work(comm, slicing, &one, *seed)?);
+    }
+    if lab.packed.documents > 1 {
+        let starts = (0..*batch as u64).map(|sequence| lab.packed.starts(shape.block, sequence));
+        let packed = Load {
+            sequences: *batch,
+            length: shape.block,
+            heads: Heads { queries: 0..shape.heads, kv: shape.kv_heads() },
+            head: shape.head(),
+            documents: starts.collect(),
+        };
+        all.push(apparatus::work(comm, lab.strategy.slicing, &packed, *seed)?);
+    }
+    Ok(all)
 }
 
 /// Takes the steps of the last training. Returns each step's loss, over all ranks.

@@ -25,8 +25,10 @@ pub struct Found {
     pub measured: Vec<Measured>,
     /// The bytes that its ranks should have sent, forward and backward.
     pub expected: Vec<[f64; 2]>,
-    /// In contiguous order, and in the run's.
-    pub work: [Work; 2],
+    /// One document in both orders, and then the batch's.
+    pub work: Vec<Work>,
+    /// The order in which all should compute equally much.
+    pub asked: Slicing,
 }
 
 /// Runs all checks.
@@ -55,7 +57,7 @@ pub fn check(checks: &mut Checks, precision: Precision, one: &OneRank, found: &F
         &format!("off by {}", apart(most(&loss))),
         "the forward pass differs from one rank's",
     );
-    let norm = all.iter().map(|measured| measured.norm).fold(1.0, f64::max);
+    let norm = farthest_from_one(all.iter().map(|measured| measured.norm));
     checks.check(
         most(&|measured| measured.gradients) < gradient_bound,
         &format!("every gradient is one rank's, within {}", apart(gradient_bound)),
@@ -86,15 +88,22 @@ pub fn check(checks: &mut Checks, precision: Precision, one: &OneRank, found: &F
         &each(&|measured| bytes_decimal(measured.sent[0] + measured.sent[1])),
         "a rank sent other bytes than the formula says",
     );
-    let [_, chosen] = &found.work;
-    if chosen.slicing == Slicing::ZigZag {
+    if let Some(asked) = found.work.iter().find(|work| work.slicing == found.asked) {
+        let slowest = significant(asked.slowest(), 3);
+        let order = asked.slicing.name();
         checks.check(
-            chosen.slowest() == 1.0,
-            "in zig-zag order all compute equally much",
-            &format!("{} of the mean", significant(chosen.slowest(), 3)),
-            "a rank computes more than the mean in zig-zag order",
+            asked.slowest() == 1.0,
+            &format!("in {order} order all compute equally much"),
+            &format!("{slowest} of the mean"),
+            &format!("in {order} order all wait for a rank that computes {slowest} times the mean"),
         );
     }
+}
+
+/// The factor that changes most: 1/4 as much as 4. Not a number is farther than all.
+fn farthest_from_one(factors: impl Iterator<Item = f64>) -> f64 {
+    let far = |x: f64| if x.is_nan() { f64::INFINITY } else { x.ln().abs() };
+    factors.fold(1.0, |most: f64, x| if x.is_nan() || far(x) > far(most) { x } else { most })
 }
 
 /// Checks the losses of a training by `strategy`.
@@ -116,4 +125,95 @@ pub fn check_training(
         &format!("off by {}", significant(off, 2)),
         "the strategy trained a different model",
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apparatus::{Load, Probed};
+    use kit::show::Screen;
+    use shardlab::parallel::context::Exchange;
+
+    /// What a ring of two ranks finds if all is right.
+    fn right() -> (OneRank, Found) {
+        let strategy = Strategy { context: 2, exchange: Exchange::Ring, ..Strategy::SINGLE };
+        let measured = Measured {
+            strategy,
+            loss: 4.0,
+            gradients: 0.0,
+            norm: 1.0,
+            sent: [8.0, 16.0],
+            activations: 100.0,
+            attending: 50.0,
+            tokens: vec![4, 4],
+            probed: Probed { token: 1, own: [3, 3], others: [4, 0] },
+        };
+        let one = OneRank {
+            losses: vec![4.0],
+            gradients: vec![1.0],
+            grad_norm: 1.0,
+            activations: 200,
+            attending: 100.0,
+        };
+        let work = Work {
+            slicing: Slicing::ZigZag,
+            load: Load::one_document(2),
+            flops: vec![1.0, 1.0],
+            seconds: vec![1.0, 1.0],
+        };
+        let found = Found {
+            measured: vec![measured],
+            expected: vec![[8.0, 16.0]],
+            work: vec![work],
+            asked: Slicing::ZigZag,
+        };
+        (one, found)
+    }
+
+    fn errors(change: impl FnOnce(&mut Found)) -> Vec<String> {
+        let (one, mut found) = right();
+        change(&mut found);
+        let screen = Screen::plain();
+        let mut checks = Checks::new(&screen);
+        check(&mut checks, Precision::F32, &one, &found);
+        checks.failed()
+    }
+
+    /// Each of these would be a ring that trains another model, or computes or sends otherwise.
+    #[test]
+    fn each_check_sees_what_it_is_for() {
+        assert_eq!(errors(|_| ()), Vec::<String>::new());
+        let of = |change: fn(&mut Measured)| errors(|found| change(&mut found.measured[0]));
+        for (errors, says) in [
+            (of(|ring| ring.loss = f64::NAN), "the forward pass differs"),
+            (of(|ring| ring.loss = 4.1), "the forward pass differs"),
+            (of(|ring| ring.gradients = f64::NAN), "gradients differ"),
+            (of(|ring| ring.probed.own[1] = 0), "a token changes"),
+            (of(|ring| ring.probed.others[1] = 1), "a token changes"),
+            (of(|ring| ring.sent[0] = 7.0), "a rank sent other bytes"),
+            (of(|ring| ring.sent[1] = 17.0), "a rank sent other bytes"),
+            (errors(|found| found.work[0].flops[1] = 3.0), "computes 1.50 times the mean"),
+        ] {
+            assert!(errors.len() == 1 && errors[0].contains(says), "{says}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn a_norm_that_is_too_small_is_told_as_one_that_is_too_large() {
+        for (norms, far) in [
+            (&[1.0, 0.25][..], 0.25),
+            (&[0.5, 4.0], 4.0),
+            (&[1.5, 0.0], 0.0),
+            (&[1.01], 1.01),
+            (&[], 1.0),
+        ] {
+            assert_eq!(farthest_from_one(norms.iter().copied()), far, "{norms:?}");
+        }
+        assert!(farthest_from_one([4.0, f64::NAN, 0.1].into_iter()).is_nan());
+        let errors = errors(|found| {
+            found.measured[0].gradients = 0.75;
+            found.measured[0].norm = 0.25;
+        });
+        assert!(errors[0].contains("their norm is 0.2500 of it"), "{errors:?}");
+    }
 }

@@ -1,6 +1,6 @@
 //! One exchange, measured: what each of its ranks keeps and sends, and how far it is from one rank.
 
-use super::{Break, OneRank, Packed, Probed, probe};
+use super::{Break, OneRank, Packed, Probed, attending, probe};
 use anyhow::Result;
 use kit::parity::stored_gradients;
 use kit::progress;
@@ -24,6 +24,8 @@ pub struct Measured {
     pub sent: [f64; 2],
     /// Bytes that the forward pass left on the rank with most.
     pub activations: f64,
+    /// The most bytes that one layer's attention holds at once: [`attending`].
+    pub attending: f64,
     /// Targets that count, on each rank.
     pub tokens: Vec<u64>,
     pub probed: Probed,
@@ -52,6 +54,7 @@ pub fn measure(
         norm: 0.0,
         sent: [0.0; 2],
         activations: 0.0,
+        attending: attending(&group, strategy, config, &packed, text)?,
         tokens: vec![0; world.size()],
         probed: probe(&training, config, &packed, text)?,
     };
@@ -125,8 +128,8 @@ pub fn compared(screen: &Screen, config: &Config, one: &OneRank, all: &[Measured
     };
     let mut rows = vec![
         vec!["keeps".to_string(), activations(most)],
-        vec!["sends forward".to_string(), "-".to_string()],
-        vec!["and backward".to_string(), "-".to_string()],
+        vec!["attending".to_string(), bytes_decimal(one.attending)],
+        vec!["sends".to_string(), "-".to_string()],
         vec![
             "targets".to_string(),
             thousands(all.first().map_or(0, |one| one.tokens.iter().sum())),
@@ -135,8 +138,8 @@ pub fn compared(screen: &Screen, config: &Config, one: &OneRank, all: &[Measured
     for measured in all {
         let cells = [
             activations(measured.activations),
-            bytes_decimal(measured.sent[0]),
-            bytes_decimal(measured.sent[1]),
+            bytes_decimal(measured.attending),
+            bytes_decimal(measured.sent[0] + measured.sent[1]),
             targets(&measured.tokens),
         ];
         for (row, cell) in rows.iter_mut().zip(cells) {
@@ -145,10 +148,9 @@ pub fn compared(screen: &Screen, config: &Config, one: &OneRank, all: &[Measured
     }
     let mut heads = vec!["each rank", "1 rank"];
     heads.extend(all.iter().map(|measured| measured.strategy.exchange.name()));
-    let c = all.first().map_or(1, |measured| measured.strategy.context);
     let words = format!(
-        "Of N numbers in the keys of {} blocks (s b h each), gather and ring send 2(c-1)/c N and twice that back, Ulysses \
-         4(c-1)/{} N both times; c = {c}.",
+        "Attending: one layer's most bytes. Of N numbers in {} blocks' keys, gather and ring send 2(c-1)/c N and twice that back, \
+         Ulysses 4(c-1)/{} N twice.",
         config.shape.layers,
         screen.either("c²", "c^2")
     );

@@ -2,10 +2,12 @@
 //! them train one model.
 //!
 //! Reading order: `grid.rs` (who attends to whom, drawn), `packed.rs` (documents in a sequence),
-//! `one_rank.rs` (the same on one rank), `measured.rs` (what each exchange takes), `work.rs` (who
-//! computes how much), `probe.rs` (which outputs one token changes), `checks.rs` (whether it is the
-//! same model), `broken.rs` (mistakes), `bytes.rs` (which exchange sends least).
+//! `one_rank.rs` (the same on one rank), `measured.rs` (what each exchange takes), `attending.rs`
+//! (what an attention holds meanwhile), `work.rs` (who computes how much), `probe.rs` (which outputs
+//! one token changes), `checks.rs` (whether it is the same model), `broken.rs` (mistakes),
+//! `bytes.rs` (which exchange sends least).
 
+mod attending;
 mod broken;
 mod bytes;
 mod checks;
@@ -16,6 +18,7 @@ mod packed;
 mod probe;
 mod work;
 
+pub use attending::attending;
 pub use broken::Break;
 pub use bytes::show_bytes;
 pub use checks::{Found, check, check_training};
@@ -24,4 +27,4 @@ pub use measured::{Measured, compared, measure};
 pub use one_rank::OneRank;
 pub use packed::Packed;
 pub use probe::{Probed, probe};
-pub use work::{Work, draw, work};
+pub use work::{Load, Work, draw, work};

@@ -1,6 +1,6 @@
 //! The same training on one rank that holds whole sequences.
 
-use super::Packed;
+use super::{Packed, attending};
 use anyhow::Result;
 use kit::parity::stored_gradients;
 use shardlab::comm::Comm;
@@ -17,6 +17,8 @@ pub struct OneRank {
     pub grad_norm: f64,
     /// Bytes that the forward pass has left for the backward pass.
     pub activations: u64,
+    /// The most bytes that one layer's attention holds at once: [`attending`].
+    pub attending: f64,
 }
 
 impl OneRank {
@@ -32,6 +34,7 @@ impl OneRank {
             gradients: Vec::new(),
             grad_norm: 0.0,
             activations: 0,
+            attending: attending(&Comm::alone(), &Strategy::SINGLE, config, &packed, text)?,
         };
         for step in 0..config.steps {
             let passes = whole_step(&alone, config, packed, text, step)?;

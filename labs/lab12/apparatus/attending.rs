@@ -1,0 +1,62 @@
+//! What one layer's attention holds while it computes: an exchange's own memory, which nothing
+//! shows that is counted between the passes.
+
+use super::Packed;
+use anyhow::{Context, Result};
+use candle_core::{Device, Tensor, Var};
+use shardlab::allocator;
+use shardlab::comm::{Comm, Reduce};
+use shardlab::data::Uniform;
+use shardlab::model::{Heads, Pass};
+use shardlab::parallel::Strategy;
+use shardlab::parallel::context::ContextParallel;
+use shardlab::train::{Config, Observer};
+
+/// The most bytes that one layer's attention holds at once, forward and backward, beside its
+/// queries, keys and values: on the rank of `group` that holds most. Messages on their way belong
+/// to no rank.
+///
+/// # Errors
+/// If ranks cannot exchange their keys.
+pub fn attending(
+    group: &Comm,
+    strategy: &Strategy,
+    config: &Config,
+    packed: &Packed,
+    text: &[u32],
+) -> Result<f64> {
+    let mut packed = *packed;
+    packed.broken = None;
+    let shape = &config.shape;
+    let mut batch = packed.drawn(0, config.sampler(0).batch(text, 0, 0));
+    let sequences = batch.inputs.len() / batch.length;
+    if batch.documents.is_empty() {
+        batch.documents = vec![Vec::new(); sequences].into(); // one rank goes by blocks, too
+    }
+    let context = ContextParallel::new(group.clone(), strategy.exchange, strategy.slicing);
+    let pass = Pass { precision: config.precision, ..Pass::training(None) };
+    let (mine, pass) = context.share(batch, pass);
+    let heads = Heads { queries: 0..shape.heads, kv: shape.kv_heads() };
+    let row = shape.embd / shape.heads * (shape.heads + 2 * heads.kv);
+    let numbers = |seed, width| {
+        let all = sequences * mine.length;
+        let samples = Uniform { seed, rank: group.rank(), batch: all, width };
+        Tensor::from_vec(samples.batch(0), (sequences, mine.length, width), &Device::Cpu)
+    };
+    let qkv = Var::from_tensor(&numbers(config.seed, row)?)?;
+    let dy = numbers(config.seed + 1, shape.embd)?;
+    let attention = pass.attention.as_ref().context("attention goes by documents or ranks")?;
+    let mut most = [0.0];
+    // The first turn also leaves buffers that are kept.
+    for _ in 0..2 {
+        let qkv = (qkv.as_tensor() * 1.0)?;
+        let (peak, done) = allocator::peak_of(|| {
+            let y = attention.attend(qkv, &heads, &pass, "attention")?;
+            (y * &dy)?.sum_all()?.backward()
+        });
+        done?;
+        most = [peak as f64];
+    }
+    group.all_reduce(&mut most, Reduce::Max)?;
+    Ok(most[0])
+}
