@@ -299,7 +299,7 @@ impl Screen {
     /// The dots between column `from` and a text that ends at the right edge, if there is room.
     fn filler(&self, from: usize, end: &str) -> Option<String> {
         let length =
-            self.width.checked_sub(from + 1 + columns(end)).filter(|&length| length >= 3)?;
+            self.width.checked_sub(from + 1 + columns(end)).filter(|&length| length >= 2)?;
         Some(self.dim(if self.ascii { "." } else { "…" }.repeat(length)))
     }
 

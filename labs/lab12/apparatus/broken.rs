@@ -14,6 +14,8 @@ pub enum Break {
     StaleKv,
     /// Labels are shifted after the sequence is sliced
     Shift,
+    /// Each rank divides its loss by its own count of targets
+    OwnCount,
     /// The loss is multiplied by the number of context ranks once too often
     LossScale,
     /// A larger score in a later round does not rescale the partial sums
@@ -35,7 +37,7 @@ impl Break {
             Break::NoRescale => Some(Mistake::NoRescale),
             Break::Positions => Some(Mistake::OwnPositions),
             Break::Bf16Partials => Some(Mistake::RoundedPartials),
-            Break::Shift | Break::LossScale | Break::Contiguous => None,
+            Break::Shift | Break::OwnCount | Break::LossScale | Break::Contiguous => None,
         }
     }
 

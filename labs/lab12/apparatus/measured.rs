@@ -62,7 +62,9 @@ pub fn measure(
     for step in 0..2 {
         progress(world, || format!("{}: step {}", strategy.exchange.name(), step + 1));
         let mut passes = training.draw(text, step, &mut packed);
-        training.weigh(&mut passes)?;
+        if broken != Some(Break::OwnCount) {
+            training.weigh(&mut passes)?;
+        }
         let before = group.traffic();
         let ran = training.passes(&passes)?;
         let sent = group.traffic() - before;

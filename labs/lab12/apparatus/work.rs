@@ -54,9 +54,12 @@ impl Work {
         slowest(&self.flops)
     }
 
-    fn name(&self) -> String {
-        let packed = if self.load.is_packed() { ", packed" } else { "" };
-        format!("{}{packed}", self.slicing.name())
+    fn name(&self) -> &'static str {
+        if self.load.is_packed() {
+            "this batch"
+        } else {
+            self.slicing.name()
+        }
     }
 }
 
@@ -138,12 +141,12 @@ pub fn draw(screen: &Screen, all: &[Work]) -> String {
         let cell = |flops: &f64| {
             let part = format!("{:.2}", flops / mean);
             match bars {
-                true => format!("{} {part}", bar_to_scale(screen, flops / mean, most, most, 4)),
+                true => format!("{} {part}", bar_to_scale(screen, flops / mean, most, most, 6)),
                 false => part,
             }
         };
         let seconds = format!("{:.2} in time", slowest(&work.seconds));
-        std::iter::once(work.name())
+        std::iter::once(work.name().to_string())
             .chain(work.flops.iter().map(cell))
             .chain([seconds])
             .collect::<Vec<String>>()
@@ -154,12 +157,8 @@ pub fn draw(screen: &Screen, all: &[Work]) -> String {
         .chain(names.iter().map(String::as_str))
         .chain(["slowest"])
         .collect();
-    let packed = match all.iter().any(|work| work.load.is_packed()) {
-        true => " Packed: this batch, with its documents.",
-        false => "",
-    };
     let words = format!(
-        "FLOPs beside the mean, in one document of {} tokens: contiguous, the last rank has (2c-1)/c = {} at most.{packed}",
+        "FLOPs beside the mean. One document of {} tokens: (2c-1)/c = {} at most.",
         thousands(all[0].load.length as u64),
         significant((2.0 * ranks as f64 - 1.0) / ranks as f64, 3),
     );
