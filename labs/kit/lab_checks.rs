@@ -1,8 +1,10 @@
 //! The checks at a lab's end, for the screen and for the exit code.
 
+use super::parity::rounds;
 use super::{Evaluation, Journal};
 use crate::show::{Screen, thousands};
 use shardlab::data::Corpus;
+use shardlab::tensor::Precision;
 use shardlab::train::Config;
 
 /// The state of all ranks at the end of training.
@@ -147,6 +149,25 @@ impl<'a> Checks<'a> {
         }
     }
 
+    /// What to say of a deliberate `mistake` that no check has noticed. In bf16 they allow more.
+    fn unnoticed(&self, mistake: bool, config: &Config) -> Option<String> {
+        let why = match rounds(config) {
+            Precision::F32 => "here it changes nothing that they look at",
+            Precision::Bf16 => {
+                "it changes less than bf16 may round. In f32, which is the default, they are narrower"
+            }
+        };
+        (mistake && self.failed.is_empty()).then(|| format!("no check notices the mistake: {why}"))
+    }
+
+    /// An error message for each failed check. Says so if none has noticed a deliberate `mistake`.
+    pub fn failed_after(self, mistake: bool, config: &Config) -> Vec<String> {
+        if let Some(note) = self.unnoticed(mistake, config) {
+            self.screen.say(self.screen.row("note", &note));
+        }
+        self.failed
+    }
+
     /// An error message for each failed check.
     pub fn failed(self) -> Vec<String> {
         self.failed
@@ -185,6 +206,7 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shardlab::data::Corpus;
 
     fn failures(check: impl FnOnce(&mut Checks)) -> usize {
         let screen = Screen::plain();
@@ -198,6 +220,24 @@ mod tests {
         assert_eq!(failures(|checks| checks.own_data(&[1, 2, 3], 8, "samples")), 0);
         assert_eq!(failures(|checks| checks.own_data(&[1, 2, 2], 8, "samples")), 1);
         assert_eq!(failures(|checks| checks.own_data(&[1, 2, 2], 7, "samples")), 0);
+    }
+
+    /// In either type, and with gradients of the other.
+    #[test]
+    fn a_mistake_that_no_check_notices_is_told() {
+        let config = Config::small(1, &Corpus::embedded().unwrap());
+        let narrow = Config { reduce: Precision::Bf16, ..config.clone() };
+        assert_eq!((rounds(&config), rounds(&narrow)), (Precision::F32, Precision::Bf16));
+        let note = |mistake, passed, config: &Config| {
+            let screen = Screen::plain();
+            let mut checks = Checks::new(&screen);
+            checks.check(passed, "a", "b", "c");
+            checks.unnoticed(mistake, config)
+        };
+        assert_eq!(note(false, true, &config), None);
+        assert_eq!(note(true, false, &narrow), None);
+        assert!(note(true, true, &config).unwrap().contains("changes nothing that they look at"));
+        assert!(note(true, true, &narrow).unwrap().contains("less than bf16 may round"));
     }
 
     #[test]

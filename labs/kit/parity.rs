@@ -10,7 +10,7 @@ use shardlab::difference::{largest_difference, same_bits};
 use shardlab::model::Pass;
 use shardlab::parallel::Strategy;
 use shardlab::tensor::stored::narrow;
-use shardlab::tensor::{Params, Stored};
+use shardlab::tensor::{Params, Precision, Stored};
 use shardlab::train::{Config, Training};
 use std::ops::Range;
 
@@ -103,6 +103,15 @@ fn drawn(
         }
     }
     all
+}
+
+/// The type that rounds what ranks add up: that of factors and activations, or that of gradients.
+/// Sums of f32 differ between two orders by what [`Precision::loss_bound`] says of it.
+pub fn rounds(config: &Config) -> Precision {
+    match config.reduce {
+        Precision::Bf16 => Precision::Bf16,
+        Precision::F32 => config.precision,
+    }
 }
 
 /// The values in f32, in the flat layout, as they are stored.

@@ -1,5 +1,6 @@
 //! Deliberate mistakes in data parallelism, and the symptoms that expose them.
 
+use crate::parity::stored_values;
 use crate::show::{Plot, Screen, Series};
 use anyhow::Result;
 use shardlab::comm::Comm;
@@ -75,7 +76,7 @@ impl Symptoms {
         if self.broken.is_none() {
             return Ok(());
         }
-        self.distance.push((step as f64, distance(comm, params)?));
+        self.distance.push((step as f64, distance(comm, &stored_values(params))?));
         if step > 0 {
             let mut all = vec![0; self.last.len() * comm.size()];
             comm.all_gather(&self.last, &mut all)?;

@@ -15,6 +15,7 @@ use shardlab::data::Batch;
 use shardlab::model::Gpt;
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Strategy, ZeroConfig};
+use shardlab::tensor::Precision;
 use shardlab::train::{AdamW, Config, Diverged, Setup, clip_scale, global_norm};
 
 // ANCHOR: heart
@@ -59,7 +60,8 @@ pub fn compare_steps(
 ) -> Result<Beside> {
     const STEPS: usize = 3;
     let config = Config {
-        grad_accum: 1, // the plain step has one backward pass
+        grad_accum: 1,          // the plain step has one backward pass
+        reduce: Precision::F32, // it keeps and adds up gradients in f32
         ..config.parity_check()
     };
     let sampler = config.sampler(comm.rank());

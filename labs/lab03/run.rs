@@ -149,7 +149,7 @@ fn check(
     let mut checks = Checks::new(&lab.screen);
     checks.beside("losses and norms", beside);
     checks.training(&lab.config, &lab.corpus, journal, end);
-    let failed = checks.failed();
+    let failed = checks.failed_after(lab.args.broken.is_some(), &lab.config);
     if failed.is_empty() {
         let more = "More: --all, --dry-run, --link 100us,62MB/s, --break no-average";
         lab.screen.say(lab.lesson.ending(&lab.screen, more));

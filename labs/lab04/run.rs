@@ -211,7 +211,7 @@ fn check(
         &mut checks,
         comm,
         all,
-        lab.zero.precision.loss_bound(),
+        kit::parity::rounds(config).loss_bound(),
         config.grad_accum > 1,
         lab.tiles > 1,
     );
@@ -220,7 +220,7 @@ fn check(
         checks.training(config, &lab.corpus, journal, end);
     }
     checks::check_memory(&mut checks, config, all, &lab.job, lab.args.memory_limit);
-    let failed = checks.failed();
+    let failed = checks.failed_after(lab.args.broken.is_some(), config);
     if failed.is_empty() {
         let more = "More: --show holdings, --show timeline, --grad-accum 4, --dtype bf16, --zero 3";
         screen.say(lab.lesson.ending(screen, more));

@@ -151,7 +151,7 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     let mut checks = Checks::new(&lab.screen);
     checks.beside("MLP and its input's gradient", beside);
     apparatus::check(&mut checks, &all, &masks);
-    let failed = checks.failed();
+    let failed = checks.failed_after(lab.args.broken.is_some(), config);
     if failed.is_empty() {
         let more = "More: --show sum, --show gemm, --show mesh, --break no-g, --bench, --tp 2";
         lab.screen.say(lab.lesson.ending(&lab.screen, more));

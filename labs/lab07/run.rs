@@ -166,7 +166,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         checks.beside("first losses", beside);
     }
     run.check(&mut checks, plan, &one);
-    let failed = checks.failed();
+    let failed = checks.failed_after(lab.broken.is_some(), &plan.config);
     if failed.is_empty() {
         let more = "More: --report, --report source, --break untied, --link 1ms,1GB/s";
         screen.say(lab.lesson.ending(screen, more));

@@ -120,8 +120,7 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         }
         lab.screen.say("");
         let mut checks = Checks::new(&lab.screen);
-        let Config { precision, .. } = *config;
-        apparatus::check_training(&mut checks, precision, one, &lab.strategy, &losses);
+        apparatus::check_training(&mut checks, config, one, &lab.strategy, &losses);
         return Ok(checks.failed());
     }
     let watch = OtherWork::watch();
@@ -162,11 +161,11 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         _ => Slicing::ZigZag,
     };
     let found = Found { measured, expected, work, asked };
-    apparatus::check(&mut checks, config.precision, one, &found);
+    apparatus::check(&mut checks, config, one, &found);
     if let Some(losses) = losses {
-        apparatus::check_training(&mut checks, config.precision, one, &lab.strategy, &losses);
+        apparatus::check_training(&mut checks, config, one, &lab.strategy, &losses);
     }
-    let failed = checks.failed();
+    let failed = checks.failed_after(lab.args.broken.is_some(), config);
     if failed.is_empty() {
         let more = "More: --show bytes, --break stale-kv, --strategy dp=2,tp=2,cp=2,zero=1";
         screen.say(lab.lesson.ending(screen, more));

@@ -24,14 +24,13 @@ pub fn all_hashes(comm: &Comm, params: &Params) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The largest distance of a rank's parameters from rank 0's, relative to their norm. It is 0 if
-/// all ranks hold the same parameters.
+/// The largest distance of a rank's parameters, `mine`, from rank 0's, relative to their norm. It
+/// is 0 if all ranks hold the same parameters.
 ///
 /// # Errors
-/// If this rank does not hold all parameters in f32, or a collective fails.
-pub fn distance(comm: &Comm, params: &Params) -> Result<f64> {
-    let mine = params.whole()?.clone();
-    let mut first = mine.clone();
+/// If a collective fails.
+pub fn distance(comm: &Comm, mine: &[f32]) -> Result<f64> {
+    let mut first = mine.to_vec();
     comm.broadcast(&mut first, 0)?;
     let square = |x: f32| f64::from(x) * f64::from(x);
     let apart: f64 = mine.iter().zip(&first).map(|(a, b)| square(a - b)).sum();

@@ -20,7 +20,6 @@ pub fn compare(
 ) -> Result<bool> {
     const STEPS: usize = 3;
     let config = config.parity_check();
-    let precision = zero.precision;
     let strategy = Strategy::data(config.ranks, zero.stage);
     let training = Setup::new(&config, &strategy).zero(zero.clone()).begin(comm)?;
     let ours = parity::parallel(training, text, STEPS)?;
@@ -30,7 +29,7 @@ pub fn compare(
         let alone = Setup::new(&one, &Strategy::SINGLE).zero(zero).begin(&Comm::alone())?;
         parity::serial(alone, &config, text, STEPS)
     };
-    let bound = precision.loss_bound();
+    let bound = parity::rounds(&config).loss_bound();
     let Trained { losses, values, .. } = &ours;
     let same = parity::compare(comm, comm, screen, bound, losses, Some(values), serial)?;
     if comm.rank() == 0 {

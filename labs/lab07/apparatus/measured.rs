@@ -17,7 +17,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The largest relative differences from one rank: of the first norm, and of losses after some
 /// steps, because each step begins where the last one ended. They are rounding: ranks add up in a
-/// different order, and in bf16 round what they send.
+/// different order, and round gradients or what they send if either is bf16.
 fn bounds(precision: Precision) -> [f64; 2] {
     let rounding = precision.loss_bound();
     [rounding, 10.0 * rounding]
@@ -283,7 +283,7 @@ impl Run {
         let losses = apart(&self.losses, &one.losses);
         let norm = apart(&self.norms[0], one.norms.get(..1).unwrap_or_default());
         let steps = one.losses.len();
-        let [rounding, drift] = bounds(plan.config.precision);
+        let [rounding, drift] = bounds(parity::rounds(&plan.config));
         checks.check(
             losses < drift,
             &format!("{steps} steps: losses are one rank's, within {drift:.0e}"),

@@ -2,18 +2,20 @@
 
 use super::{Measured, OneRank, Work};
 use kit::Checks;
+use kit::parity::rounds;
 use kit::show::{bytes_decimal, significant};
 use shardlab::difference::largest_relative_difference;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::context::Slicing;
 use shardlab::tensor::Precision;
+use shardlab::train::Config;
 
 /// The most by which a gradient may differ from one rank's, norm by norm. An attention adds up the
 /// same products in another order; what is off by some roundings of f32 (6e-8 each) goes through
 /// every layer of the model, and most roundings cancel.
 const ROUNDING: f64 = 1e-6;
 
-/// The same where factors are rounded to bf16: four of its units of 2^-8.
+/// The same where factors or gradients are rounded to bf16: four of its units of 2^-8.
 const ROUNDING_OF_BF16: f64 = 4.0 / 256.0;
 
 /// The most by which a step's loss may differ: each step begins where the last one ended.
@@ -32,10 +34,15 @@ pub struct Found {
 }
 
 /// Runs all checks.
-pub fn check(checks: &mut Checks, precision: Precision, one: &OneRank, found: &Found) {
-    let (loss_bound, gradient_bound) = match precision {
-        Precision::F32 => (ROUNDING, ROUNDING),
-        Precision::Bf16 => (precision.loss_bound(), ROUNDING_OF_BF16),
+pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found) {
+    // The first loss is of no gradients yet.
+    let loss_bound = match config.precision {
+        Precision::F32 => ROUNDING,
+        Precision::Bf16 => Precision::Bf16.loss_bound(),
+    };
+    let gradient_bound = match rounds(config) {
+        Precision::F32 => ROUNDING,
+        Precision::Bf16 => ROUNDING_OF_BF16,
     };
     let all = &found.measured;
     let each = |of: &dyn Fn(&Measured) -> String| {
@@ -109,14 +116,14 @@ fn farthest_from_one(factors: impl Iterator<Item = f64>) -> f64 {
 /// Checks the losses of a training by `strategy`.
 pub fn check_training(
     checks: &mut Checks,
-    precision: Precision,
+    config: &Config,
     one: &OneRank,
     strategy: &Strategy,
     losses: &[f64],
 ) {
-    let bound = match precision {
+    let bound = match rounds(config) {
         Precision::F32 => DRIFT,
-        Precision::Bf16 => precision.loss_bound(),
+        Precision::Bf16 => Precision::Bf16.loss_bound(),
     };
     let off = largest_relative_difference(losses, &one.losses);
     checks.check(
@@ -132,6 +139,7 @@ mod tests {
     use super::*;
     use crate::apparatus::{Load, Probed};
     use kit::show::Screen;
+    use shardlab::data::Corpus;
     use shardlab::parallel::context::Exchange;
 
     /// What a ring of two ranks finds if all is right.
@@ -175,7 +183,8 @@ mod tests {
         change(&mut found);
         let screen = Screen::plain();
         let mut checks = Checks::new(&screen);
-        check(&mut checks, Precision::F32, &one, &found);
+        let config = Config::small(1, &Corpus::embedded().unwrap());
+        check(&mut checks, &config, &one, &found);
         checks.failed()
     }
 
