@@ -1,7 +1,7 @@
 //! The command line, and the errors about it.
 
 use crate::commands::commands;
-use crate::flags::with_flags;
+use crate::flags::{ensure_said_once, with_flags};
 use crate::question::Question;
 use crate::show::Screen;
 use crate::{help, predict, show};
@@ -91,6 +91,9 @@ fn parsed<Args: clap::Parser>(
         launch::started_with(settings, deadline);
         Ok((args, matches))
     };
+    if let Ok(matches) = &found {
+        ensure_said_once(matches)?;
+    }
     found.and_then(read).map_err(|error| {
         // A program without its command prints more than an error: everything that it can do.
         if !error.use_stderr()

@@ -154,7 +154,7 @@ impl<'a> Checks<'a> {
         let why = match rounds(config) {
             Precision::F32 => "here it changes nothing that they look at",
             Precision::Bf16 => {
-                "it changes less than bf16 may round. In f32, which is the default, they are narrower"
+                "it changes less than bf16 may round. In f32, the default, their bounds are narrower"
             }
         };
         (mistake && self.failed.is_empty()).then(|| format!("no check notices the mistake: {why}"))
@@ -206,7 +206,6 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shardlab::data::Corpus;
 
     fn failures(check: impl FnOnce(&mut Checks)) -> usize {
         let screen = Screen::plain();

@@ -11,7 +11,6 @@ use shardlab::parallel::Strategy;
 /// One model, many ranks: data-parallel training of a character-level GPT.
 #[derive(Parser)]
 #[command(name = "lab03", version)]
-#[command(mut_arg("strategy", |flag| flag.conflicts_with("ranks")))]
 #[command(after_long_help = help::examples("lab03", &[
     ("--ranks 4 --steps 100", "four ranks, a hundred steps"),
     ("--preset char --steps 200", "a larger model"),

@@ -48,7 +48,7 @@ impl Lab {
 pub fn run(mut args: Args) -> Result<()> {
     let corpus = args.train.data.corpus()?;
     let strategy = args.strategy()?;
-    args.train.take(&strategy)?;
+    args.train.take(&strategy);
     let config = args.train.resolve(strategy.data, args.steps, &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;

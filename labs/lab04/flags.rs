@@ -1,6 +1,6 @@
 //! lab04's flags.
 
-use clap::{Parser, ValueEnum};
+use clap::{ArgGroup, Parser, ValueEnum};
 use kit::flags::{Preset, StrategyFlag, is_positive, number, positive};
 use kit::{EvalFlags, LogFlags, ModelFlags, RunFlags, TrainFlags, ZeroFlags, help};
 use shardlab::error::BadInput;
@@ -15,7 +15,7 @@ use shardlab::train::Config;
 #[command(mut_group("EvalFlags", |flags| flags.requires("stage")), mut_group("LogFlags", |flags| flags.requires("stage")))]
 #[command(mut_arg("dry_run", |flag| flag.requires("stage")))]
 // One strategy has one stage.
-#[command(mut_arg("strategy", |flag| flag.group("stage").conflicts_with("ranks")))]
+#[command(group(ArgGroup::new("stage").multiple(true)), mut_arg("strategy", |flag| flag.group("stage")))]
 #[command(after_long_help = help::examples("lab04", &[
     ("--show holdings", "what each rank holds, drawn for every stage"),
     ("--zero 3 --steps 50 --trace step.json", "train with one stage, with a timeline"),

@@ -25,7 +25,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let corpus = args.train.data.corpus()?;
     let strategy = args.strategy.or_replicas("lab04", &AXES, args.ranks, 4)?;
     if args.strategy.strategy.is_some() {
-        args.zero.take(&strategy)?;
+        args.zero.take(&strategy);
     }
     let alone = args.zero.zero;
     if alone.is_none() && args.show != Some(Show::Timeline) {
@@ -36,7 +36,7 @@ pub fn run(mut args: Args) -> Result<()> {
     } else {
         args.steps.or(Some(6))
     };
-    args.train.take(&strategy)?;
+    args.train.take(&strategy);
     let config = args.train.resolve(strategy.data, steps, &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;

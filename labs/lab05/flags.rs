@@ -1,7 +1,7 @@
 //! The flags of tensor parallelism.
 
 use super::Break;
-use clap::{Parser, ValueEnum};
+use clap::{ArgGroup, Parser, ValueEnum};
 use kit::flags::{StrategyFlag, positive, without};
 use kit::help;
 use kit::{EvalFlags, LogFlags, RunFlags, Slowest, TrainFlags, ZeroFlags};
@@ -19,7 +19,8 @@ use shardlab::parallel::Strategy;
 #[command(mut_arg("dtype", |flag| flag.requires("full")), mut_arg("reduce_dtype", |flag| flag.requires("full")))]
 #[command(mut_arg("offload", |flag| flag.hide_short_help(true)))]
 #[command(mut_arg("tiles", |flag| without::<usize>(flag, "tensor ranks cut every matrix anyway: leave it out")))]
-#[command(mut_arg("strategy", |flag| flag.group("full").conflicts_with("ranks")))]
+#[command(group(ArgGroup::new("full").multiple(true)))]
+#[command(mut_arg("strategy", |flag| flag.group("full").conflicts_with("show")))]
 #[command(mut_arg("init_from", |flag| flag.requires("full")))]
 #[command(after_long_help = help::examples("lab05", &[
     ("--tp 2 --ranks 4 --zero 1", "tensor, data and ZeRO together, in full"),
@@ -66,7 +67,7 @@ pub struct TensorFlags {
     #[arg(long, value_name = "RANKS", group = "full")]
     pub tp: Option<usize>,
     /// Also shard the activations between the matrices, by position: sequence parallelism
-    #[arg(long, requires = "tp")]
+    #[arg(long, requires = "full")]
     pub sp: bool,
     /// Pad the vocabulary until each rank has a multiple of this many tokens; Megatron-LM's default
     /// is 128

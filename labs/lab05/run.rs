@@ -47,7 +47,7 @@ pub fn run(mut args: Args) -> Result<()> {
         None => args.tensor.strategy(ranks)?,
     };
     if given.is_some() {
-        args.zero.take(&strategy)?;
+        args.zero.take(&strategy);
     }
     if args.bench && args.train.model.preset == Preset::Baby {
         args.train.model.preset = Preset::Char;
@@ -57,7 +57,7 @@ pub fn run(mut args: Args) -> Result<()> {
     }
     let few = if args.bench { 2 } else { 50 };
     let steps = args.steps.or((!full).then_some(few));
-    args.train.take(&strategy)?;
+    args.train.take(&strategy);
     let config = args.train.resolve(strategy.data, steps, &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
     TensorParallel::check(&config.shape, strategy.tensor, strategy.sequence || !full)?;

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[derive(Parser)]
 #[command(name = "lab06", version)]
 #[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
-#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(INSTEAD)))]
+#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(["compare", "dynamic", "bench"])))]
 #[command(mut_arg("dtype", |flag| flag.hide_short_help(true)))]
 #[command(mut_arg("reduce_dtype", |flag| flag.hide(true).value_parser(no_sums)))]
 #[command(mut_arg("global_batch", |flag| without::<usize>(flag, "give --micro-batches, and --batch for the size of each")))]
@@ -70,20 +70,6 @@ fn no_sums(text: &str) -> Result<Precision, &'static str> {
 /// The parts of a strategy that this lab runs.
 pub const AXES: [&str; 8] =
     ["pp", "chunks", "m", "mb", "schedule", "group", "partition", "recompute"];
-
-/// The flags that say what a strategy says, or run several.
-const INSTEAD: [&str; 10] = [
-    "stages",
-    "chunks",
-    "micro_batches",
-    "schedule",
-    "group",
-    "partition",
-    "recompute",
-    "compare",
-    "dynamic",
-    "bench",
-];
 
 /// How a model is divided into stages, and in which order micro-batches go through them.
 #[derive(Clone, Debug, clap::Args)]

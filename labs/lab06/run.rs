@@ -68,7 +68,7 @@ pub fn run(mut args: Args) -> Result<()> {
         _ => vec![Strategy { recompute: Recompute::None, ..strategy }, strategy],
     };
     let most = strategies.iter().map(|one| one.pipeline * one.chunks).max().unwrap_or(1);
-    args.train.take(&strategy)?;
+    args.train.take(&strategy);
     args.pipeline.default_to_many_small_blocks(&mut args.train, most);
     let corpus = args.train.data.corpus()?;
     let config = args.train.resolve(1, Some(args.steps), &corpus)?;

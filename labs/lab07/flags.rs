@@ -17,7 +17,6 @@ use std::path::PathBuf;
 #[command(name = "lab07", version)]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab keeps no weights: leave it out")))]
 #[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
-#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(INSTEAD)))]
 #[command(after_long_help = help::examples("lab07", &[
     ("--tp 1 --pp 4", "eight ranks on two axes: data and pipeline"),
     ("--strategy dp=2,tp=2,pp=2,zero=1,sp", "any strategy, as lab11 prints it"),
@@ -62,19 +61,6 @@ pub const AXES: [&str; 16] = [
     "pad",
     "tiles",
     "offload",
-];
-
-/// The flags that say what a strategy says.
-const INSTEAD: [&str; 9] = [
-    "ranks",
-    "tp",
-    "pp",
-    "chunks",
-    "micro_batches",
-    "schedule",
-    "zero",
-    "order",
-    "make_vocab_size_divisible_by",
 ];
 
 /// The axes of a job, and how micro-batches go through its stages.

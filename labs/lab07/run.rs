@@ -50,7 +50,7 @@ pub fn run(mut args: Args) -> Result<()> {
         }
         None => args.axes.strategy(launch::ranks(args.ranks, 8)?)?,
     };
-    args.train.take(&strategy)?;
+    args.train.take(&strategy);
     if args.train.data.global_batch.is_none() {
         args.train.data.batch = args.train.data.batch.or(Some(2));
     }

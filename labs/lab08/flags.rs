@@ -24,7 +24,7 @@ use std::path::PathBuf;
 #[command(mut_arg("embd", |flag| flag.default_value("64")), mut_arg("block", |flag| flag.default_value("32")))]
 #[command(mut_arg("batch", |flag| flag.default_value("2")), mut_arg("grad_accum", |flag| flag.default_value("4")))]
 #[command(mut_arg("lr", |flag| flag.default_value("0.004")), mut_arg("warmup", |flag| flag.default_value("10")))]
-#[command(mut_arg("strategy", |flag| flag.hide_short_help(true).conflicts_with_all(["ranks", "zero"])))]
+#[command(mut_arg("strategy", |flag| flag.hide_short_help(true)))]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab's runs begin together: leave it out")))]
 #[command(after_long_help = help::examples("lab08", &[
     ("--train-range-to-skip 10 20 25 30 --log", "skip two ranges, and print every step"),

@@ -12,7 +12,7 @@ use shardlab::tensor::Precision;
 /// One model under every strategy, with a library's settings.
 #[derive(Parser)]
 #[command(name = "lab10", version)]
-#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(["ranks", "tp", "pp", "zero", "micro_batches", "finale", "broken"])))]
+#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(["finale", "broken"])))]
 #[command(after_long_help = help::examples("lab10", &[
     ("--tp 2 --pp 2", "your own strategy for four ranks"),
     ("--emit-deepspeed --tp 2 --zero 1", "DeepSpeed's settings for it"),

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
 #[command(mut_arg("global_batch", |flag| without::<usize>(flag, "give --batch, the sequences of a replica")))]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab trains a few steps: leave it out")))]
-#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(["ranks", "broken"])))]
+#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(["broken", "show"])))]
 #[command(after_long_help = help::examples("lab12", &[
     ("--show bytes", "which exchange sends least, for how many ranks and query heads"),
     ("--break documents", "packed documents that attend to each other"),

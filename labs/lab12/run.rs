@@ -49,7 +49,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let alone = Strategy { context: ranks, slicing, ..Strategy::SINGLE };
     let strategy =
         given.unwrap_or(Strategy { exchange: args.context.comm, zero: Stage::One, ..alone });
-    args.train.take(&strategy)?;
+    args.train.take(&strategy);
     if given.is_none() && args.train.model.dropout == 0.0 {
         args.train.model.dropout = 0.1; // the comparison covers the masks
     }
@@ -64,7 +64,10 @@ pub fn run(mut args: Args) -> Result<()> {
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
     let exchanges = match (given, args.broken) {
         (Some(_), _) => Vec::new(),
-        (_, Some(_)) => vec![Strategy { exchange: Exchange::Ring, ..alone }],
+        (_, Some(broken)) => {
+            broken.ensure_made_by(args.context.comm)?;
+            vec![Strategy { exchange: args.context.comm, ..alone }]
+        }
         _ => Exchange::ALL.map(|exchange| Strategy { exchange, ..alone }).to_vec(),
     };
     let packed = Packed {

@@ -57,6 +57,7 @@ mod screens;
 mod seed_pipeline;
 mod settings;
 mod siblings;
+mod strategies;
 mod tensor;
 mod torch_files;
 mod traces;

@@ -44,20 +44,10 @@ impl DataFlags {
         Ok(corpus)
     }
 
-    /// Takes the micro-batches that a strategy names. Refuses flags that say something else.
-    pub(super) fn take(&mut self, strategy: &Strategy) -> Result<(), BadInput> {
-        if let Some(micro_batches) = strategy.micro_batches {
-            let given = (self.grad_accum != 1).then_some("--grad-accum");
-            ensure_alone("m", given)?;
-            self.grad_accum = micro_batches;
-        }
-        if let Some(micro_batch) = strategy.micro_batch {
-            let given =
-                self.batch.map(|_| "--batch").or(self.global_batch.map(|_| "--global-batch"));
-            ensure_alone("mb", given)?;
-            self.batch = Some(micro_batch);
-        }
-        Ok(())
+    /// Takes the micro-batches that a strategy names.
+    pub(super) fn take(&mut self, strategy: &Strategy) {
+        self.grad_accum = strategy.micro_batches.unwrap_or(self.grad_accum);
+        self.batch = strategy.micro_batch.or(self.batch);
     }
 
     /// Sequences per rank and micro-step, if a flag gives them. Refuses a batch that leaves a rank
@@ -86,17 +76,6 @@ impl DataFlags {
                 "give a multiple of {parts}, such as {nearest}; or fewer ranks or --grad-accum"
             ),
         ))
-    }
-}
-
-/// Refuses a flag that says what a part of `--strategy` says.
-pub(super) fn ensure_alone(part: &str, flag: Option<&str>) -> Result<(), BadInput> {
-    match flag {
-        None => Ok(()),
-        Some(flag) => Err(BadInput::new(
-            format!("{flag} and {part} in --strategy say the same"),
-            format!("leave one of them out: {flag}, or {part}"),
-        )),
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Reading order: `model.rs`, `data.rs`, `optim.rs` and `precision.rs` define a step;
 //! [`TrainFlags`] makes a [`Config`] of them. `zero.rs` chooses the state that ranks shard,
-//! `strategy.rs` all of how ranks divide the job, `orders.rs` the orders of ranks and of a
-//! pipeline's passes. `eval.rs`, `log.rs` and `run.rs` choose a run's screens and files. `names.rs`
+//! `strategy.rs` all of how ranks divide the job, and `twice.rs` refuses a flag that says the same;
+//! `orders.rs` has the orders of ranks and of a pipeline's passes. `eval.rs`, `log.rs` and `run.rs` choose a run's screens and files. `names.rs`
 //! says by which flag one sets what an error of the library names.
 
 mod comm;
@@ -19,6 +19,7 @@ mod precision;
 mod preset;
 mod run;
 mod strategy;
+mod twice;
 mod zero;
 
 pub use comm::{CommFlags, link};
@@ -33,6 +34,7 @@ pub use precision::PrecisionFlags;
 pub use preset::{Defaults, Preset};
 pub use run::RunFlags;
 pub use strategy::{StrategyFlag, ensure_divides, ensure_runs, read_strategy, trained_parts};
+pub(crate) use twice::ensure_said_once;
 pub use zero::ZeroFlags;
 
 use crate::help;
@@ -63,12 +65,9 @@ pub struct TrainFlags {
 }
 
 impl TrainFlags {
-    /// Takes the micro-batches that a strategy names.
-    ///
-    /// # Errors
-    /// If a flag says something else.
-    pub fn take(&mut self, strategy: &Strategy) -> Result<(), BadInput> {
-        self.data.take(strategy)
+    /// Takes the micro-batches that a strategy names. A flag that says the same was refused.
+    pub fn take(&mut self, strategy: &Strategy) {
+        self.data.take(strategy);
     }
 
     /// Checks the flags against each other and the text, before allocating memory. `ranks` is the

@@ -1,6 +1,5 @@
 //! The flags of ZeRO, as DeepSpeed names its settings.
 
-use super::data::ensure_alone;
 use super::{one_of, positive};
 use crate::help;
 use shardlab::error::BadInput;
@@ -46,18 +45,15 @@ pub struct ZeroFlags {
 }
 
 impl ZeroFlags {
-    /// Takes what a strategy says of ZeRO. Refuses flags that say the same.
-    pub fn take(&mut self, strategy: &Strategy) -> Result<(), BadInput> {
+    /// Takes what a strategy says of ZeRO. A flag that says the same was refused.
+    pub fn take(&mut self, strategy: &Strategy) {
         self.zero = Some(strategy.zero);
         if strategy.offload != Offloaded::None {
-            ensure_alone("offload", self.offload.as_ref().map(|_| "--offload"))?;
             self.offload = Some(PathBuf::from("cpu"));
         }
         if strategy.tiles > 1 {
-            ensure_alone("tiles", self.tiles.map(|_| "--tiles"))?;
             self.tiles = Some(strategy.tiles);
         }
-        Ok(())
     }
 
     /// Checks the flags. Without a stage, the stage is 0 and the flags of all stages count.

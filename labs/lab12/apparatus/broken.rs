@@ -1,7 +1,8 @@
 //! Mistakes of context parallelism. Most of them were in released programs.
 
 use shardlab::data::Batch;
-use shardlab::parallel::context::Slicing;
+use shardlab::error::BadInput;
+use shardlab::parallel::context::{Exchange, Slicing};
 use shardlab::parallel::{Mistake, Strategy};
 use shardlab::tensor::IGNORED;
 
@@ -39,6 +40,19 @@ impl Break {
             Break::Bf16Partials => Some(Mistake::RoundedPartials),
             Break::Shift | Break::OwnCount | Break::LossScale | Break::Contiguous => None,
         }
+    }
+
+    /// Refuses an exchange that cannot make it.
+    ///
+    /// # Errors
+    /// With Ulysses, no keys come block by block.
+    pub fn ensure_made_by(self, exchange: Exchange) -> Result<(), BadInput> {
+        let is_of_rounds = matches!(self, Break::StaleKv | Break::Bf16Partials);
+        if is_of_rounds && exchange == Exchange::Ulysses {
+            let what = "this mistake is one of rounds, and ulysses has all keys in one";
+            return Err(BadInput::new(what, "give --comm ring or --comm gather with this --break"));
+        }
+        Ok(())
     }
 
     /// The factor of the loss in the backward pass.
