@@ -386,9 +386,8 @@ impl Search<'_> {
         for (name, number) in losers {
             let other = self.environment.variable(name).filter(|text| *text != number.to_string());
             if let Some(other) = other {
-                self.numbers
-                    .said
-                    .push(format!("{number} is {from}, and goes before {name}={other}"));
+                let ranks = format!("each node takes {per_node} ranks, {from}");
+                self.numbers.said.push(format!("{ranks}, whatever {name}={other} says"));
             }
         }
         Ok((all(per_node), from))
