@@ -520,7 +520,7 @@ fn what_pbs_granted_goes_before_what_was_asked_for() {
     let env = [("PBS_NODEFILE", NODE_FILE), ("PBS_NP", "128")];
     let (slots, _, said) = found_room(&env, &[(NODE_FILE, NODES)]);
     assert_eq!(slots, [4, 4]);
-    assert!(said.ends_with("of a Polaris node, and goes before PBS_NP=128"), "{said}");
+    assert!(said.ends_with("of a Polaris node, whatever PBS_NP=128 says"), "{said}");
 }
 
 #[test]
@@ -698,7 +698,7 @@ fn auroras_devices_are_those_that_level_zero_shows() {
     assert_eq!(
         stale.said,
         [
-            "6 is one for each accelerator of an Aurora node with ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE, and goes before NGPU_PER_HOST=12"
+            "each node takes 6 ranks, one for each accelerator of an Aurora node with ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE, whatever NGPU_PER_HOST=12 says"
         ]
     );
     for none in ["0.0", "12", "gpu", ","] {
