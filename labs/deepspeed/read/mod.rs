@@ -1,7 +1,7 @@
 //! The files of a checkpoint, read except for their numbers.
 //!
-//! Reading order: `kind.rs` (what a file is, by its name), `folder.rs` (what a folder is that has no
-//! optimizer states), `names.rs` (all files of a folder), `model.rs` (a file of model states),
+//! Reading order: `kind.rs` (what a file is, by its name), `folder.rs` (what a folder is that has
+//! no optimizer states), `names.rs` (all files of a folder), `model.rs` (a file of model states),
 //! `shard.rs` (a rank's slice), `source.rs` (all files together), `parameters.rs` (which files have
 //! the elements of which parameter), `rest.rs` (what the optimizer does not have).
 
