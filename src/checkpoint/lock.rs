@@ -111,7 +111,10 @@ fn open(path: &Path) -> Result<File, BadInput> {
     let file = files::failed(path, options.open(path))?;
     // A second name is a file that someone has elsewhere, too.
     #[cfg(unix)]
-    if file.metadata().is_ok_and(|found| std::os::unix::fs::MetadataExt::nlink(&found) > 1) {
+    if file
+        .metadata()
+        .is_ok_and(|found| std::os::unix::fs::MetadataExt::nlink(&found) > 1)
+    {
         return Err(foreign());
     }
     Ok(file)
