@@ -34,7 +34,9 @@ pub fn build(screen: &Screen, root: &Path) -> Result<()> {
         .lines()
         .find_map(|line| line.strip_prefix("ARG MDBOOK="))
         .context("the image names mdBook's version")?;
-    let help = format!("cargo install mdbook --version {version} --locked");
+    let help = format!(
+        "cargo install mdbook --version {version} --locked --no-default-features --features search"
+    );
     run("mdbook", &["build", "book"], &help)?;
     let words = ["build", "--profile", "web", "--target", TARGET, "--package", "web"];
     run("cargo", &words, &format!("rustup target add {TARGET}"))?;

@@ -91,7 +91,7 @@ mod tests {
     /// The line's ends are f32's, and a step's numbers are where its formats say.
     #[test]
     fn numbers_are_below_their_exponents() {
-        let numbers = |exponent: i32| Magnitudes::of(&vec![2f32.powi(exponent); 3]);
+        let numbers = |exponent: i32| Magnitudes::of(&[2f32.powi(exponent); 3]);
         let step = Step {
             weights: vec![1.0, 1e-30],
             updates: vec![0.0],
