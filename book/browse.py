@@ -585,7 +585,7 @@ def browse(built, sources, expected, pictures=None):
 BROKEN = """<meta charset=utf-8><meta name=viewport content='width=device-width'><link rel=icon href='data:,'><main style='{style}'>
 <p>{text} <a href='{link}'>a link</a> <a href='good.html#place'>one</a> <a href='https://doc.rust-lang.org'>one more</a>
 <img src='{image}'>{wide}<math><mfrac style='{low}'><mn>1</mn><mn>2</mn></mfrac></math><math style='{flat}'><mi>x</mi></math>
-<svg class=figure id=place width=9 height={height}></svg>{figures}{slides}<script>{script}</script></main>"""
+<svg class=figure id=place width=9 height={height}></svg>{figures}{slides}{question}<script>{script}</script></main>"""
 GOOD = dict(style="", wide="", text="", link="#place", low="font-size:40px", flat="", height=9, script="",
             image="data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 BAD = dict(style="width:900px", wide="<pre><code class=output style='display:block;width:40px;overflow:auto'>$ sh\nas wide as can be, and wider</code></pre>", text="$$ \\frac {{#include x}} **", link="nowhere.html", low="display:none",
@@ -630,7 +630,27 @@ FOUND = [r"the slide One does not fit: as long .*\(navy\)", r"the slide One has 
          "nothing: no picture without scripts", "on the console: .*loud", "2 formulas of 3", r"\d+ pixels too wide",
          "1 drawings are not drawn", "a missing image: .*none.png", "a formula that is not drawn: x",
          "a fraction in one line: 12", "asked of the network: http://127.0.0.1:9/", r"\$\$ is visible",
-         "an output wider than its column: \\$ sh", r"\\frac is visible", "{{# is visible", r"\*\* is visible", "a link to .*nowhere.html, which is not there"]
+         *(f"what follows the question is folded {how}" for how in ("after an answer", "after a search", "for the printer", "for a link on the page")),
+         "a reader who passed is asked again", "an output wider than its column: \\$ sh", r"\\frac is visible", "{{# is visible", r"\*\* is visible", "a link to .*nowhere.html, which is not there"]
+
+
+# A question with an answer below it, and faults in what folds that.
+QUESTION = """<style>%s</style><section class=predict><script type=application/json>%s</script><p>How many?</p><details><summary>The answer</summary></details></section>
+<p id=inside>unmistakable: two</p><h2>next</h2><script>shardlab.canRun = Promise.resolve(false);</script><script>%s</script>"""
+UNFOLDED = [('addEventListener("beforeprint", open);', ""), ("|| kept(PASSED)[lab]", ""), ("sought.some(word => text.includes(word)) ||", ""),
+            ('addEventListener("hashchange"', 'addEventListener("copy"'), ("            open();\n            fields.disabled", "            fields.disabled")]
+
+
+def question(faults):
+    style = (SOURCES.parent / "shardlab.css").read_text()
+    style = style[style.index("/* What answers the question"):style.index("/* The map above")]
+    script = (SOURCES.parent / "run/predict.js").read_text()
+    for old, new in faults:
+        if old not in script:
+            sys.exit(f"error: predict.js has no {old!r}\nhelp: plant the fault where it is now")
+        script = script.replace(old, new)
+    asked = dict(lab="lab99", choices=[dict(text="two", mistake="", value=2)], typed=dict(unit="", within=0.0), why="", flags="", shown="")
+    return QUESTION % (style, json.dumps(asked), script)
 
 
 def figures(names, faults):
@@ -649,6 +669,8 @@ def figures(names, faults):
 
 def broken():
     """What was not found on a page that has every fault, or was found on one that has none."""
+    GOOD["question"] = question([])
+    BAD["question"] = question(UNFOLDED)
     GOOD["figures"] = figures(FIGURES, [])
     BAD["figures"] = figures(FIGURES, FAULTS) + "<figure data-figure=nothing></figure>"
     style, script = ((SOURCES.parent / "teach" / file).read_text() for file in ("teach.css", "slides.js"))
