@@ -197,7 +197,7 @@ fn careful(a: f32, b: f32, sum: f32) -> f32 {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{COLS, Fused, Kernel, ROWS};
-    use crate::matrix::Write;
+    use crate::matrix::{Write, ends_inside};
     use crate::number::Number;
     use crate::pack::Strides;
     use crate::product::{Destination, Product};
@@ -244,7 +244,7 @@ mod x86 {
         let Destination { c, stride, write } = into;
         let end = (ROWS - 1) * strides.row + right.len().saturating_sub(1) * strides.pair;
         assert!(end < left.len(), "a tile begins or ends outside its packed factor");
-        assert!((ROWS - 1) * stride + COLS <= c.len(), "a tile ends outside the result");
+        assert!(ends_inside(c.len(), [ROWS, COLS], stride), "a tile ends outside the result");
         let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
         for (p, right) in right.iter().enumerate() {
             // SAFETY: a panel's row has 32 numbers; vectors of bf16 are vectors of bits.

@@ -13,6 +13,17 @@ pub struct Matrix<'a, T = f32> {
     pub(crate) col_stride: usize,
 }
 
+/// Whether so many rows and columns are inside of `length` elements, with `stride` from one row's
+/// start to the next row's. A sum that overflows is outside.
+#[inline]
+pub(crate) fn ends_inside(length: usize, [rows, cols]: [usize; 2], stride: usize) -> bool {
+    if rows == 0 || cols == 0 {
+        return true;
+    }
+    let last = (rows - 1).checked_mul(stride);
+    last.and_then(|last| last.checked_add(cols)).is_some_and(|end| end <= length)
+}
+
 impl<'a, T> Matrix<'a, T> {
     /// A row-major matrix with contiguous rows.
     pub fn new(data: &'a [T], rows: usize, cols: usize) -> Matrix<'a, T> {
@@ -27,7 +38,7 @@ impl<'a, T> Matrix<'a, T> {
     /// If it ends outside `data`.
     pub fn strided(data: &'a [T], rows: usize, cols: usize, stride: usize) -> Matrix<'a, T> {
         assert!(
-            rows * cols == 0 || (rows - 1) * stride + cols <= data.len(),
+            ends_inside(data.len(), [rows, cols], stride),
             "the matrix ends outside its slice"
         );
         Matrix { data, rows, cols, row_stride: stride, col_stride: 1 }

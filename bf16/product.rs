@@ -1,7 +1,7 @@
 //! The loops around the kernels.
 
 use crate::kernel::{COLS, Kernel, ROWS, Way};
-use crate::matrix::{Matrix, Write};
+use crate::matrix::{Matrix, Write, ends_inside};
 use crate::number::{Factor, Number};
 use crate::pack;
 use std::cell::RefCell;
@@ -42,11 +42,11 @@ pub fn matmul<A: Number, B: Number>(
     way: Way,
 ) {
     assert_eq!(a.cols, b.rows, "the inner dimensions of a matrix product must agree");
-    if a.rows * b.cols == 0 {
+    if a.rows == 0 || b.cols == 0 {
         return;
     }
     assert!(
-        stride >= b.cols && (a.rows - 1) * stride + b.cols <= c.len(),
+        stride >= b.cols && ends_inside(c.len(), [a.rows, b.cols], stride),
         "the product ends outside its slice"
     );
     if a.cols == 0 && write == Write::Replace {

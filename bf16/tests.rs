@@ -242,3 +242,37 @@ fn record_the_instruction() {
     }
     std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/record.txt"), text).unwrap();
 }
+
+/// Sums that wrap round are outside, too: whatever the strides, safe code stays in its slices.
+#[test]
+fn absurd_strides_are_outside() {
+    use std::panic::catch_unwind;
+    let data = [0f32; 64];
+    let refused = |text: &str, run: Box<dyn FnOnce() + std::panic::UnwindSafe>| {
+        let message = *catch_unwind(run).unwrap_err().downcast::<&str>().unwrap();
+        assert!(message.ends_with("outside its slice"), "{text}: {message}");
+    };
+    for (rows, cols, stride) in [
+        (1 << 32, 1 << 32, 1),
+        (2, 2, usize::MAX),
+        (usize::MAX, usize::MAX, usize::MAX),
+        (2, usize::MAX, 1),
+        (9, 8, 8),
+    ] {
+        let matrix =
+            move || assert_eq!(Matrix::strided(&[0f32; 64], rows, cols, stride).shape(), [0, 0]);
+        refused(&format!("{rows} x {cols} by {stride}"), Box::new(matrix));
+    }
+    // (rows - 1) * stride + cols = 7 * (2^64 + 5) / 7 + 32 = 37 where the sum wraps.
+    let stride = ((1u128 << 64) + 5).div_euclid(7) as usize;
+    for way in Way::ALL.into_iter().filter(|way| way.is_here()) {
+        let product = move || {
+            let mut c = [0f32; 64];
+            let a = Matrix::new(&data[..16], 8, 2);
+            matmul(&mut c, stride, Write::Replace, a, Matrix::new(&data, 2, 32), way);
+        };
+        refused("a product", Box::new(product));
+    }
+    // Nothing is inside of anything.
+    assert_eq!(Matrix::strided(&[0f32; 0], 0, 1 << 40, 1 << 40).shape(), [0, 1 << 40]);
+}

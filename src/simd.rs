@@ -19,7 +19,7 @@ macro_rules! vectorized {
 pub(crate) use vectorized;
 
 #[cfg(not(target_family = "wasm"))]
-pub(crate) use chosen::{in_vectors, is_portable};
+pub(crate) use chosen::{in_vectors, is_portable, unknown};
 
 /// A browser has one kind of vector instructions, for which the program is compiled as a whole.
 #[cfg(target_family = "wasm")]
@@ -32,6 +32,11 @@ pub(crate) fn in_vectors<A, R>(arguments: A, loops: impl Fn(A) -> R) -> R {
 #[cfg(target_family = "wasm")]
 pub(crate) fn is_portable() -> bool {
     true
+}
+
+#[cfg(target_family = "wasm")]
+pub(crate) fn unknown() -> Option<String> {
+    None
 }
 
 #[cfg(not(target_family = "wasm"))]
@@ -51,20 +56,31 @@ mod chosen {
         arch().is_none()
     }
 
-    fn arch() -> Option<pulp::Arch> {
-        static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
-        *ARCH.get_or_init(|| widest(std::env::var("SHARDLAB_SIMD").ok().as_deref()))
+    fn setting() -> Option<String> {
+        let setting = std::env::var_os("SHARDLAB_SIMD")?;
+        Some(setting.to_string_lossy().into_owned())
     }
 
-    /// The widest instructions of this machine. `None` if `SHARDLAB_SIMD=portable` asks for the
-    /// instructions that the program was compiled for.
-    pub(super) fn widest(setting: Option<&str>) -> Option<pulp::Arch> {
+    /// A value of `SHARDLAB_SIMD` that is none, for a program to refuse before work starts.
+    pub(crate) fn unknown() -> Option<String> {
+        setting().filter(|setting| widest(Some(setting)).is_none())
+    }
+
+    fn arch() -> Option<pulp::Arch> {
+        static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
+        *ARCH.get_or_init(|| {
+            let widest = widest(setting().as_deref());
+            widest.expect("SHARDLAB_SIMD is unknown: set it to portable, or leave it out")
+        })
+    }
+
+    /// The widest instructions of this machine, or `Some(None)` for those that the program was
+    /// compiled for, if `SHARDLAB_SIMD=portable` asks for them. `None` if the setting is unknown.
+    pub(super) fn widest(setting: Option<&str>) -> Option<Option<pulp::Arch>> {
         match setting {
-            None | Some("") => Some(pulp::Arch::new()),
-            Some("portable") => None,
-            Some(other) => {
-                panic!("SHARDLAB_SIMD={other} is unknown: set it to portable, or leave it out")
-            }
+            None | Some("") => Some(Some(pulp::Arch::new())),
+            Some("portable") => Some(None),
+            Some(_) => None,
         }
     }
 
@@ -95,8 +111,10 @@ mod tests {
 
     #[test]
     fn portable_is_a_choice_and_a_slip_is_not() {
-        assert!(widest(None).is_some() && widest(Some("portable")).is_none());
-        let message = std::panic::catch_unwind(|| widest(Some("portabel"))).unwrap_err();
-        assert!(message.downcast_ref::<String>().unwrap().contains("set it to portable"));
+        assert!(widest(None).unwrap().is_some() && widest(Some("")).unwrap().is_some());
+        assert!(widest(Some("portable")).unwrap().is_none());
+        for slip in ["portabel", "PORTABLE", "avx2", " "] {
+            assert!(widest(Some(slip)).is_none(), "{slip}");
+        }
     }
 }

@@ -81,7 +81,7 @@ book() {
         echo "note: or copy $root/share/book from a machine that has it: all machines have the same" >&2
         return
     fi
-    export MDBOOK_PREPROCESSOR__SHARDLAB__COMMAND="$root/target/release/book preprocess"
+    export MDBOOK_PREPROCESSOR__SHARDLAB__COMMAND="'$root/target/release/book' preprocess"
     CARGO_TARGET_DIR=$root/target CARGO_NET_OFFLINE=true "$root/target/release/book" build >&2
     rm -rf "$new"
     cp -R target/book "$new"

@@ -15,6 +15,7 @@ use shardlab::launch;
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
 use shardlab::plan;
+use shardlab::tensor::matmul;
 use shardlab::train::{Diverged, TakenStep};
 use std::path::Path;
 use std::time::Instant;
@@ -158,6 +159,11 @@ impl<'a> Journal<'a> {
             self.screen.say(format!("{}\n", speed.height(6).render(self.screen)));
         }
         self.screen.say(self.time_shares());
+        let highest = self.records.iter().map(|record| record.mfu).fold(0.0, f64::max);
+        let again = || matmul::measured_peak(self.rates.precision);
+        if let Some(remark) = self.rates.remark(highest, again) {
+            self.screen.say(self.screen.row("mfu", &remark));
+        }
         let ranks = launch::ranks_here(self.comm.size());
         if let Some(busy) = self.other_work.row(self.screen, ranks) {
             self.screen.say(busy);

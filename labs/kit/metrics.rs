@@ -1,6 +1,6 @@
 //! The file of `--metrics`: one JSON line per step.
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use serde::Serialize;
 use shardlab::error::BadInput;
 use std::fs::File;
@@ -34,7 +34,9 @@ impl MetricsFile {
             return Ok(());
         };
         let line = serde_json::to_string(record)? + "\n";
-        file.write_all(line.as_bytes())
-            .with_context(|| format!("cannot write to {}", path.display()))
+        file.write_all(line.as_bytes()).map_err(|error| {
+            let what = format!("cannot write to {}: {error}", path.display());
+            anyhow!("{what}\nhelp: free some space there, or name another file")
+        })
     }
 }

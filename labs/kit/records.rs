@@ -4,12 +4,13 @@ use super::clock::{Clock, StepTimes};
 use super::flags::LogFlags;
 use super::metrics::MetricsFile;
 use super::trace::Trace;
-use crate::show::{Screen, folded, thousands};
+use crate::show::{Screen, folded, significant, thousands};
 use anyhow::Result;
 use serde::Serialize;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
+use shardlab::tensor::Precision;
 use shardlab::train::Config;
 use std::ops::Deref;
 use std::path::Path;
@@ -91,9 +92,25 @@ pub struct Rates {
     pub flops_per_token: u64,
     /// The matmul peak of one thread, in FLOP/s.
     pub peak: f64,
+    /// The type of its products.
+    pub precision: Precision,
 }
 
 impl Rates {
+    /// What to say of an MFU that is above 100%, at most `highest`: the peak was disturbed when it
+    /// was measured. `again` measures it once more.
+    pub(super) fn remark(&self, highest: f64, again: impl FnOnce() -> f64) -> Option<String> {
+        if highest.is_nan() || highest <= 100.0 || self.peak <= 0.0 {
+            return None;
+        }
+        let now = again();
+        let [then, later] = [self.peak, now].map(|peak| significant(peak / 1e9, 3));
+        Some(format!(
+            "{highest:.1}% of a peak of {then} GFLOP/s per thread, which was measured before the run: \
+             other work disturbed it, or a core was slower. Now it is {later} GFLOP/s"
+        ))
+    }
+
     /// The rates of a run. `peak` is the matmul peak of one thread, in FLOP/s.
     pub fn of(config: &Config, peak: f64) -> Rates {
         let tokens = config.tokens_per_step();
@@ -104,6 +121,7 @@ impl Rates {
             block,
             flops_per_token: config.shape.flops_per_token(),
             peak,
+            precision: config.precision,
         }
     }
 
@@ -251,6 +269,7 @@ mod tests {
             block: 1024,
             flops_per_token: 6 * 85_003_776,
             peak: 312e12,
+            precision: Precision::F32,
         };
         let times = StepTimes { forward: 0.282_833, ..StepTimes::default() };
         let record = rates.record(10, 3.154_31, &times, (1.5, 1e-3));
@@ -262,5 +281,12 @@ mod tests {
         near(record.sps / 64.0, 14.142_633);
         near(record.sps_per_gpu / 64.0, 3.535_658);
         assert_eq!(record.per_gpu().unwrap(), "sps_per_gpu=226 tps_per_gpu=231,713");
+        // More than everything is never printed without a word.
+        let remark = rates.remark(100.6, || 400e12).unwrap();
+        assert!(remark.starts_with("100.6% of a peak of 312,000 GFLOP/s"), "{remark}");
+        assert!(remark.ends_with("Now it is 400,000 GFLOP/s"), "{remark}");
+        for usual in [0.0, 70.2, 100.0, f64::NAN] {
+            assert_eq!(rates.remark(usual, || panic!("measured for nothing")), None);
+        }
     }
 }

@@ -7,8 +7,10 @@ use anyhow::Result;
 use kit::show::{Screen, thousands};
 use kit::{Beside, Checks, Footprint, Lesson, report};
 use shardlab::comm::Comm;
+use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
+use shardlab::parallel::zero::Stage;
 use shardlab::train::Ranges;
 
 struct Lab {
@@ -32,6 +34,13 @@ pub fn run(args: Args) -> Result<()> {
         Some(_) => args.strategy.or_replicas("lab08", &["dp", "zero"], None, 2)?,
     };
     let ranks = strategy.data;
+    if flags.scaling.fp16 && strategy.zero >= Stage::Two {
+        let stage = strategy.zero.number();
+        let what = format!(
+            "--fp16 is emulated in a buffer of all gradients, and stage {stage} of ZeRO shards them"
+        );
+        return Err(BadInput::new(what, "give stage 0 or 1 with --fp16").into());
+    }
     let config = args.train.resolve(ranks, Some(args.steps), &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
     let config = if flags.stall {

@@ -10,6 +10,7 @@ use kit::{Checks, Footprint, Lesson, MetricsFile, OtherWork, report};
 use serde::Serialize;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
+use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::Axis;
 use shardlab::model::Heads;
@@ -18,6 +19,7 @@ use shardlab::parallel::context::{Exchange, Slicing};
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::{Precision, matmul};
 use shardlab::train::{Config, Training};
+use std::path::Path;
 
 /// The run's settings, which all ranks share.
 struct Lab {
@@ -58,6 +60,13 @@ pub fn run(mut args: Args) -> Result<()> {
     args.train.data.batch.get_or_insert(2);
     let corpus = args.train.data.corpus()?;
     let config = args.train.resolve(strategy.data, Some(args.steps), &corpus)?.under(&strategy);
+    let block = config.shape.block;
+    if args.context.documents > block {
+        let documents = args.context.documents;
+        let what = format!("--documents {documents} do not fit into --block {block}");
+        let help = format!("give --documents at most {block}: each has a token");
+        return Err(BadInput::new(what, help).into());
+    }
     args.strategy.ensure_divides(&config.shape)?;
     strategy.check(&config.shape)?;
     strategy.ensure_trainable()?;
@@ -117,14 +126,14 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     let text = &lab.corpus.train;
     kit::neighbours::warn(comm, &lab.strategy.layout())?;
     if lab.exchanges.is_empty() {
-        let losses = train(lab, comm)?;
+        let taken = train(lab, comm)?;
         if comm.rank() != 0 {
             return Ok(Vec::new());
         }
         lab.screen.say("");
         let mut checks = Checks::new(&lab.screen);
-        apparatus::check_training(&mut checks, config, one, &lab.strategy, &losses);
-        return Ok(checks.failed());
+        apparatus::check_training(&mut checks, config, one, &lab.strategy, &taken.losses);
+        return Ok(with_metrics(lab, &taken, checks.failed()));
     }
     let watch = OtherWork::watch();
     let beside = lesson::compare_attention(comm, config.seed)?;
@@ -135,7 +144,7 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     }
     let work = work(lab, comm)?;
     let busy = watch.row(&lab.screen, launch::ranks_here(comm.size()));
-    let losses = match lab.args.broken {
+    let taken = match lab.args.broken {
         None => Some(train(lab, comm)?),
         Some(_) => None,
     };
@@ -165,15 +174,26 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     };
     let found = Found { measured, expected, work, asked };
     apparatus::check(&mut checks, config, one, &found);
-    if let Some(losses) = losses {
-        apparatus::check_training(&mut checks, config, one, &lab.strategy, &losses);
+    if let Some(taken) = &taken {
+        apparatus::check_training(&mut checks, config, one, &lab.strategy, &taken.losses);
     }
     let failed = checks.failed_after(lab.args.broken.is_some(), config);
     if failed.is_empty() {
         let more = "More: --show bytes, --break stale-kv, --strategy dp=2,tp=2,cp=2,zero=1";
         screen.say(lab.lesson.ending(screen, more));
     }
-    Ok(failed)
+    match taken {
+        Some(taken) => Ok(with_metrics(lab, &taken, failed)),
+        None => Ok(failed),
+    }
+}
+
+/// Writes the metrics, after the checks' verdict: a full disk does not take its place.
+fn with_metrics(lab: &Lab, taken: &Taken, mut failed: Vec<String>) -> Vec<String> {
+    if let Err(error) = taken.write(lab.args.metrics.as_deref()) {
+        failed.push(format!("{error:#}"));
+    }
+    failed
 }
 
 /// One document in both orders; and the batch in the run's, if documents are packed in it.
@@ -198,26 +218,37 @@ fn work(lab: &Lab, comm: &Comm) -> Result<Vec<Work>> {
     Ok(all)
 }
 
-/// Takes the steps of the last training. Returns each step's loss, over all ranks.
-fn train(lab: &Lab, comm: &Comm) -> Result<Vec<f64>> {
+/// The steps of the last training.
+#[derive(Default)]
+struct Taken {
+    /// Over all ranks.
+    losses: Vec<f64>,
+    norms: Vec<f64>,
+}
+
+impl Taken {
+    fn write(&self, path: Option<&Path>) -> Result<()> {
+        let mut file = MetricsFile::create(path)?;
+        for (i, (&loss, &grad_norm)) in self.losses.iter().zip(&self.norms).enumerate() {
+            file.write(&Step { step: i + 1, loss, grad_norm })?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes the steps of the last training.
+fn train(lab: &Lab, comm: &Comm) -> Result<Taken> {
     let mut training = Training::new(&lab.config, &lab.strategy, comm)?;
     let mut packed = lab.packed;
-    let mut losses = Vec::new();
-    let mut norms = Vec::new();
+    let mut all = Taken::default();
     for step in 0..lab.config.steps {
         kit::progress(comm, || format!("{}: step {}", lab.strategy, step + 1));
         let taken = training.step_with(&lab.corpus.train, step, &mut packed)?;
-        losses.push(taken.loss);
-        norms.push(taken.grad_norm);
+        all.losses.push(taken.loss);
+        all.norms.push(taken.grad_norm);
     }
-    training.mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
-    if let Some(path) = lab.args.metrics.as_deref().filter(|_| comm.rank() == 0) {
-        let mut file = MetricsFile::create(Some(path))?;
-        for (i, (&loss, &grad_norm)) in losses.iter().zip(&norms).enumerate() {
-            file.write(&Step { step: i + 1, loss, grad_norm })?;
-        }
-    }
-    Ok(losses)
+    training.mesh.group(Axis::Data).all_reduce(&mut all.losses, Reduce::Mean)?;
+    Ok(all)
 }
 
 /// A step, as `--metrics` writes it.

@@ -60,7 +60,14 @@ pub const MAX_RANKS: usize = 1024;
 /// Runs a lab, for its `main`: prints the lab's error as `error: …`, and leaves MPI if the lab used
 /// it. The exit code is 0, or 2 for [`BadInput`], or 1 for any other error.
 pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
-    let result = lab();
+    let result = match crate::simd::unknown() {
+        None => lab(),
+        Some(setting) => Err(BadInput::new(
+            format!("SHARDLAB_SIMD={setting:?} is unknown"),
+            "set it to portable, or leave it out",
+        )
+        .into()),
+    };
     let code = match &result {
         Ok(()) => 0,
         Err(error) if error.is::<BadInput>() => 2,

@@ -140,7 +140,9 @@ pub fn ranks(given: Option<usize>, default: usize) -> Result<usize, BadInput> {
                     "`ranks` {given} contradicts the launcher, which started {} processes",
                     world.size
                 ),
-                "leave `ranks` out: under a launcher each process is a rank",
+                format!(
+                    "start {given} processes, or leave `ranks` out: each process is a rank, and a strategy needs as many as it names"
+                ),
             )),
             _ => Ok(world.size),
         },

@@ -349,10 +349,10 @@ impl fmt::Display for Strategy {
         if self.partition != Partition::Uniform {
             parts.push(format!("partition={}", self.partition.name()));
         }
-        if self.exchange != Exchange::Gather {
+        if self.context > 1 && self.exchange != Exchange::Gather {
             parts.push(format!("cp-comm={}", self.exchange.name()));
         }
-        if self.slicing != Slicing::ZigZag {
+        if self.context > 1 && self.slicing != Slicing::ZigZag {
             parts.push(format!("cp-order={}", self.slicing.name()));
         }
         if self.recompute != Recompute::None {
@@ -387,6 +387,9 @@ const HELP: &str = "write it like dp=4,tp=2,pp=2,zero=1,sp; what is left out is 
 fn bad(what: String) -> BadInput {
     BadInput::new(what, HELP)
 }
+
+/// A text that names more ranks is refused, so that no product of them overflows.
+const MOST_RANKS: usize = 1 << 30;
 
 /// The choice that `value` names.
 fn choice<T: Copy>(key: &str, value: &str, choices: &[(&str, T)]) -> Result<T, BadInput> {
@@ -467,6 +470,18 @@ impl FromStr for Strategy {
                 _ => return Err(bad(format!("there is no {part:?} in a strategy"))),
             }
         }
+        let Strategy { data, context, tensor, pipeline, .. } = strategy;
+        let ranks = [data, context, tensor, pipeline]
+            .iter()
+            .try_fold(1usize, |ranks, &axis| ranks.checked_mul(axis));
+        if ranks.is_none_or(|ranks| ranks > MOST_RANKS) {
+            return Err(BadInput::new(
+                format!(
+                    "dp={data} x tp={tensor} x pp={pipeline} x cp={context} is more than 2^30 ranks"
+                ),
+                "give smaller numbers: no machine has so many",
+            ));
+        }
         if let Some(shard) = shard {
             let data = strategy.gradients();
             if !data.is_multiple_of(shard) {
@@ -489,6 +504,9 @@ impl FromStr for Strategy {
             (_, None) => {}
         }
         // Two texts of one strategy are one value.
+        if context == 1 {
+            (strategy.exchange, strategy.slicing) = (Exchange::Gather, Slicing::ZigZag);
+        }
         if strategy.schedule == Some(strategy.usual_schedule()) {
             strategy.schedule = None;
         }
@@ -627,6 +645,29 @@ mod tests {
             let error = read(text).check(&shape).unwrap_err();
             assert!(error.what.contains(says), "{text}: {error}");
         }
+    }
+
+    /// Each axis has its bound, and so has their product.
+    #[test]
+    fn a_product_that_overflows_is_refused_where_it_is_read() {
+        for text in [
+            "dp=16777216,tp=65536,pp=65536,cp=65536",
+            "dp=16777216,cp=65536,tp=65536,pp=256",
+            "dp=16777216,pp=128",
+        ] {
+            let error = text.parse::<Strategy>().unwrap_err();
+            assert!(error.what.contains("is more than 2^30 ranks"), "{text}: {error}");
+        }
+        assert_eq!(read("dp=16777216,tp=64").ranks(), 1 << 30);
+    }
+
+    /// Nothing is exchanged where nothing is shared.
+    #[test]
+    fn an_exchange_belongs_to_shared_sequences() {
+        assert_eq!(read("dp=2,cp-comm=ring,cp-order=contiguous"), read("dp=2"));
+        let alone = Strategy { exchange: Exchange::Ring, ..Strategy::SINGLE };
+        assert_eq!(alone.to_string(), "dp=1");
+        assert_eq!(read("cp=2,cp-comm=ring").to_string(), "cp=2,cp-comm=ring");
     }
 
     #[test]

@@ -31,6 +31,22 @@ fn every_job_passes_the_checks() {
     passes("lab06", &["--dry-run --compare", bench]);
 }
 
+/// Both shares are of one formula: what is 1/5 of the step is 1/4 of the work in it.
+#[test]
+fn the_bubble_is_by_formula_in_both_denominators() {
+    for (flags, step, work) in [
+        ("--stages 3 --layers 10", "20.0%", "25.0%"),
+        ("--stages 2 --layers 4", "11.1%", "12.5%"),
+        ("--stages 2 --layers 7 --schedule interleaved --chunks 2", "5.9%", "6.2%"),
+    ] {
+        let tiny = "--heads 2 --embd 16 --block 8 --batch 2 --pace 0 --steps 1";
+        let text = succeeded(&lab("lab06", &format!("{tiny} {flags}")));
+        let row = text.split("  bubble   ").nth(1).unwrap().replace('\n', " ");
+        let row = row.split_whitespace().collect::<Vec<_>>().join(" ");
+        has(&row, &[&format!("= {step} of the step, or {work} of the time in which")]);
+    }
+}
+
 #[test]
 fn what_would_never_end_is_named_before_anything_runs() {
     for (flags, error) in [

@@ -15,6 +15,7 @@ fn every_job_passes_the_checks() {
         "--ranks 4 --slices contiguous --comm ulysses",
         "--ranks 2 --dtype bf16",
         "--ranks 2 --dtype bf16 --reduce-dtype bf16",
+        "--ranks 2 --reduce-dtype bf16",
         "--strategy dp=2,cp=2,zero=3,cp-comm=ulysses",
         "--strategy dp=2,tp=2,pp=2,cp=2,m=2,zero=1,sp",
     ] {
@@ -78,6 +79,27 @@ fn a_contiguous_order_is_slow_beside_the_zig_zag_one() {
     has(&stderr(&output), &["a rank that computes 1.71 times the mean"]);
 }
 
+/// What bf16 rounds can hide a mistake: then the screen says so.
+#[test]
+fn a_mistake_that_bf16_hides_is_told() {
+    let text = succeeded(&lab("lab12", &format!("{SMALL} --dtype bf16 --break bf16-partials")));
+    has(
+        &text,
+        &["note     no check notices the mistake: it changes less than bf16 may round"],
+    );
+}
+
+/// The verdict comes first, whatever becomes of the file.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_does_not_take_the_verdicts_place() {
+    let output = lab("lab12", &format!("{SMALL} --ranks 2 --metrics /dev/full"));
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    has(&text, &["check    cp=2,zero=1,cp-comm=ring: losses within"]);
+    has(&stderr(&output), &["cannot write to /dev/full", "help: free some space there"]);
+}
+
 /// What a ring is for: a rank has two blocks of keys at a time, and with a gather all of them.
 #[test]
 fn a_ring_holds_less_while_it_attends() {
@@ -106,7 +128,11 @@ fn what_ranks_cannot_share_is_refused() {
         ),
         ("--break documents --ranks 1", "--break needs ranks that can differ"),
         ("--documents 0", "give a whole number from 1"),
-        ("--strategy cp=2 --ranks 2", "cannot be used with"),
+        ("--block 1 --ranks 1", "--documents 3 do not fit into --block 1"),
+        ("--break stale-kv --comm ulysses", "this mistake is one of rounds"),
+        ("--strategy cp=2 --block 7", "divided by is --strategy dp=1"),
+        ("--strategy dp=16777216,tp=65536,pp=65536,cp=65536", "is more than 2^30 ranks"),
+        ("--strategy cp=2 --ranks 2", "both say dp"),
     ] {
         let output = lab("lab12", flags);
         assert_eq!(output.status.code(), Some(2), "{flags}");

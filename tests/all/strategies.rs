@@ -18,7 +18,7 @@ const SAME: [(&str, &str, &str); 21] = [
     ("--zero", "1", "zero=1"),
     ("--chunks", "2", "chunks=2"),
     ("--schedule", "gpipe", "schedule=gpipe"),
-    ("--group", "2", "group=2"),
+    ("--group", "2", "pp=2,chunks=2,group=2"),
     ("--partition", "parameters", "partition=parameters"),
     ("--recompute", "1", "recompute=full"),
     ("--comm", "gather", "cp-comm=gather"),
@@ -99,7 +99,8 @@ fn a_flag_that_a_strategy_says_too_is_refused_by_every_lab() {
     for name in LABS {
         let has: Vec<String> = flags(name).into_iter().map(|(flag, _)| flag).collect();
         for (flag, value, part) in SAME {
-            let key = part.split('=').next().unwrap();
+            let said = part.rsplit(',').next().unwrap();
+            let key = said.split('=').next().unwrap();
             for text in [part, "dp=1"] {
                 if text != part && SIZES.contains(&flag) {
                     continue;
@@ -116,7 +117,7 @@ fn a_flag_that_a_strategy_says_too_is_refused_by_every_lab() {
             }
         }
     }
-    assert!(refused > 90, "{refused}");
+    assert!(refused > 80, "{refused}");
 }
 
 /// What the text does not say, a flag does.

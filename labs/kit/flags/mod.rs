@@ -3,9 +3,10 @@
 //!
 //! Reading order: `model.rs`, `data.rs`, `optim.rs` and `precision.rs` define a step;
 //! [`TrainFlags`] makes a [`Config`] of them. `zero.rs` chooses the state that ranks shard,
-//! `strategy.rs` all of how ranks divide the job, and `twice.rs` refuses a flag that says the same;
-//! `orders.rs` has the orders of ranks and of a pipeline's passes. `eval.rs`, `log.rs` and `run.rs` choose a run's screens and files. `names.rs`
-//! says by which flag one sets what an error of the library names.
+//! `strategy.rs` all of how ranks divide the job, and `twice.rs` refuses a flag that says the
+//! same; `orders.rs` has the orders of ranks and of a pipeline's passes. `eval.rs`, `log.rs` and
+//! `run.rs` choose a run's screens and files. `names.rs` says by which flag one sets what an error
+//! of the library names.
 
 mod comm;
 mod data;

@@ -4,6 +4,8 @@ use crate::help;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
+use shardlab::parallel::context::{Exchange, Slicing};
+use shardlab::parallel::pipeline::Partition;
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::ModelShape;
 
@@ -149,15 +151,70 @@ pub fn ensure_divides(strategy: &Strategy, shape: &ModelShape) -> Result<(), Bad
         }
         (Ok(()), Ok(())) => return Ok(()),
     };
-    let near = nearest(strategy, shape, most);
-    Err(BadInput::new(
-        format!("--strategy {strategy}: {what}"),
-        format!("the nearest that this model can be divided by is --strategy {near}"),
-    ))
+    let help = match nearest(strategy, shape, most) {
+        Some(near) => {
+            format!("the nearest that this model can be divided by is --strategy {near}")
+        }
+        None => "nothing like it divides this model: give other numbers of layers, heads or tokens"
+            .to_string(),
+    };
+    Err(BadInput::new(format!("--strategy {strategy}: {what}"), help))
 }
 
-/// The strategy most like `strategy` that can divide `shape` and needs at most `ranks` ranks.
-fn nearest(strategy: &Strategy, shape: &ModelShape, ranks: usize) -> Strategy {
+/// The strategy most like `strategy` that can divide `shape` and needs at most `ranks` ranks: never
+/// the same. None if a model cannot be divided at all.
+fn nearest(strategy: &Strategy, shape: &ModelShape, ranks: usize) -> Option<Strategy> {
+    let near = cut_to_size(strategy, shape, ranks);
+    let fits = |one: &Strategy| {
+        let runs = one.check(shape).is_ok() && one.ensure_trainable().is_ok();
+        runs && one.ranks() <= ranks && one != strategy
+    };
+    // The least change first: of the ranks that share a sequence, and of how they do.
+    let plain = |one: &Strategy| {
+        let schedule = Strategy { chunks: 1, schedule: None, ..*one };
+        [
+            *one,
+            Strategy { exchange: Exchange::Gather, ..*one },
+            Strategy { sequence: false, ..*one },
+            Strategy { partition: Partition::Uniform, ..*one },
+            schedule,
+            Strategy {
+                exchange: Exchange::Gather,
+                sequence: false,
+                partition: Partition::Uniform,
+                ..schedule
+            },
+        ]
+    };
+    let most = near.context.min(ranks / (near.tensor * near.pipeline)).min(shape.block).max(1);
+    let contexts = (1..=most).rev().map(|context| {
+        let others = context * near.tensor * near.pipeline;
+        let data = near.data.min((ranks / others).max(1));
+        let mut replicas = near.replicas.max(1);
+        while !(data * context).is_multiple_of(replicas) {
+            replicas -= 1;
+        }
+        Strategy { context, data, replicas, ..near }
+    });
+    // What shares no sequence exchanges nothing: as its text is read.
+    let read = |one: Strategy| match one.context {
+        1 => Strategy {
+            exchange: Exchange::default(),
+            slicing: Slicing::default(),
+            ..one
+        },
+        _ => one,
+    };
+    contexts
+        .flat_map(|one| plain(&one))
+        .map(read)
+        .chain([Strategy::SINGLE])
+        .find(fits)
+}
+
+/// As many tensor ranks as divide the model, as many stages as it has layers, and no more ranks
+/// than there can be.
+fn cut_to_size(strategy: &Strategy, shape: &ModelShape, ranks: usize) -> Strategy {
     let mut near = *strategy;
     let fits = |near: &Strategy| near.check(shape).is_ok();
     let cut = |tensor: usize| Strategy {
@@ -176,10 +233,6 @@ fn nearest(strategy: &Strategy, shape: &ModelShape, ranks: usize) -> Strategy {
     }
     if near.schedule.is_some() && near.schedule().check(&near.pipeline(near.pipeline)).is_err() {
         near.schedule = None;
-    }
-    near.data = near.data.min((ranks / (near.tensor * near.pipeline)).max(1));
-    while !near.data.is_multiple_of(near.replicas.max(1)) {
-        near.replicas -= 1;
     }
     near
 }
@@ -245,9 +298,50 @@ mod tests {
             ("dp=16,tp=8,pp=4,zero=1", 8, "tp=6,zero=1"),
             ("dp=16,tp=2,zero=1", 8, "dp=4,tp=2,zero=1"),
         ] {
-            let found = nearest(&text.parse().unwrap(), &shape, ranks);
+            let found = nearest(&text.parse().unwrap(), &shape, ranks).unwrap();
             assert_eq!(found.to_string(), near, "{text}");
             assert!(found.check(&shape).is_ok() && found.ranks() <= ranks, "{text}");
         }
+    }
+
+    /// Whatever is refused, the answer runs, and is another strategy.
+    #[test]
+    fn the_nearest_strategy_is_never_what_was_refused() {
+        let numbers = [1, 2, 3, 4, 7, 16];
+        let mut refused = 0;
+        for (layers, heads, block) in [(2, 2, 7), (6, 6, 12), (8, 4, 1), (1, 1, 64), (12, 12, 96)] {
+            let (vocabulary, embd, family) = (65, 4 * heads, Family::Gpt);
+            let shape = ModelShape { vocabulary, block, layers, heads, embd, family };
+            for (tensor, pipeline, context) in numbers
+                .iter()
+                .flat_map(|t| numbers.iter().flat_map(move |p| numbers.map(|c| (*t, *p, c))))
+            {
+                for rest in ["", ",sp", ",cp-comm=ulysses", ",chunks=3", ",cp-order=contiguous"] {
+                    let text = format!("dp=3,tp={tensor},pp={pipeline},cp={context}{rest}");
+                    let strategy: Strategy = text.parse().unwrap();
+                    for ranks in [8, 1024] {
+                        if strategy.check(&shape).is_ok() && strategy.ranks() <= ranks {
+                            continue;
+                        }
+                        refused += 1;
+                        let near = nearest(&strategy, &shape, ranks).unwrap();
+                        near.check(&shape)
+                            .unwrap_or_else(|error| panic!("{text}: {near}: {error}"));
+                        assert!(near != strategy && near.ranks() <= ranks, "{text}: {near}");
+                        assert_eq!(near.to_string().parse(), Ok(near), "{text}: what is shown");
+                    }
+                }
+            }
+        }
+        assert!(refused > 5000, "{refused}");
+        // A prime block: ranks that share sequences do not.
+        let shape = Config::small(1, &Corpus::embedded().unwrap()).shape;
+        let near = |text: &str, block| {
+            let shape = ModelShape { block, ..shape };
+            nearest(&text.parse().unwrap(), &shape, 64).unwrap().to_string()
+        };
+        assert_eq!(near("cp=2", 7), "dp=1");
+        assert_eq!(near("cp=4,tp=2", 12), "tp=2,cp=3");
+        assert_eq!(near("cp=3,cp-comm=ulysses", 12), "cp=3");
     }
 }

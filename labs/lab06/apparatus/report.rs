@@ -77,12 +77,13 @@ pub fn planned(screen: &Screen, strategy: &Strategy, predicted: &Predicted) -> S
 pub fn bubble(screen: &Screen, predicted: &Predicted) -> String {
     let simulated = &predicted.simulated;
     let Pipeline { ranks, chunks, micro_batches } = predicted.pipeline;
-    let of_step = match predicted.formula() {
-        Some((share, words)) => format!("{words} = {} of the step", percent(share)),
-        None => format!(
-            "{} of the step; no formula holds if {micro_batches} is no multiple of {ranks}",
-            percent(simulated.bubble())
-        ),
+    let (share, of_step) = match predicted.formula() {
+        Some((share, words)) => (share, format!("{words} = {} of the step", percent(share))),
+        None => {
+            let share = simulated.bubble();
+            let why = format!("no formula holds if {micro_batches} is no multiple of {ranks}");
+            (share, format!("{} of the step; {why}", percent(share)))
+        }
     };
     let v = if chunks > 1 {
         format!(", v = {chunks} chunks per rank")
@@ -91,7 +92,7 @@ pub fn bubble(screen: &Screen, predicted: &Predicted) -> String {
     };
     let text = format!(
         "{of_step}, or {} of the time in which a rank works; p = {ranks} ranks, m = {micro_batches} micro-batches{v}",
-        percent(simulated.bubble_to_work())
+        percent(share / (1.0 - share))
     );
     screen.row("bubble", &text)
 }

@@ -3,8 +3,8 @@
 //!
 //! Reading order: `grid.rs` (who attends to whom, drawn), `packed.rs` (documents in a sequence),
 //! `one_rank.rs` (the same on one rank), `measured.rs` (what each exchange takes), `attending.rs`
-//! (what an attention holds meanwhile), `work.rs` (who computes how much), `probe.rs` (which outputs
-//! one token changes), `checks.rs` (whether it is the same model), `broken.rs` (mistakes),
+//! (what an attention holds meanwhile), `work.rs` (who computes how much), `probe.rs` (which
+//! outputs one token changes), `checks.rs` (whether it is the same model), `broken.rs` (mistakes),
 //! `bytes.rs` (which exchange sends least).
 
 mod attending;

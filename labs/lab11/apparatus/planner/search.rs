@@ -6,6 +6,7 @@ use super::super::strategy::{
 use super::accuracy::Accuracy;
 use super::check::{fits, refusal, undivided};
 use super::model::USUAL_LENGTH;
+use shardlab::parallel::context::Exchange;
 
 /// The result of a search.
 #[derive(Debug, Default)]
@@ -63,7 +64,10 @@ fn try_all(job: &TrainingJob, found: &mut Search, offloads: &[Offloaded]) {
                     tensor,
                     pipeline,
                     context,
-                    exchange: job.program.exchange(),
+                    exchange: match context {
+                        1 => Exchange::default(), // nothing is exchanged
+                        _ => job.program.exchange(),
+                    },
                     ..Strategy::SINGLE
                 };
                 // All strategies of these degrees are refused at once.
