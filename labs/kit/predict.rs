@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use shardlab::error::BadInput;
 use shardlab::{files, launch};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 
@@ -26,7 +27,7 @@ pub struct Predicted {
 /// Refuses to ask where nobody could answer.
 ///
 /// # Errors
-/// Under a launcher, on a page, and without a terminal.
+/// Under a launcher, on a page, and without a terminal; if earlier predictions cannot be read.
 pub fn ensure_can_ask() -> Result<(), BadInput> {
     if cfg!(target_family = "wasm") {
         let help = "leave it out: the page asks before its first run";
@@ -42,6 +43,9 @@ pub fn ensure_can_ask() -> Result<(), BadInput> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let help = "start the lab in a terminal, or leave --predict out";
         return Err(BadInput::new("--predict needs a terminal, in which a reader answers", help));
+    }
+    if let Ok(Folders { my, .. }) = Folders::find() {
+        kept(&my)?;
     }
     Ok(())
 }
@@ -99,12 +103,11 @@ pub fn answered(screen: &Screen, question: &Question, said: &str) -> String {
 /// Keeps what the reader said, in the reader's folder.
 ///
 /// # Errors
-/// If the folder cannot be written.
+/// If the folder cannot be written, or what is kept there cannot be read: it would be lost.
 pub fn keep(question: &Question, said: &str) -> Result<()> {
     let Ok(Folders { my, .. }) = Folders::find() else {
         bail!("there is no folder of yours for predictions: set SHARDLAB_MY");
     };
-    let mut all = kept(&my);
     let judged = question.judged(said);
     let right = judged.is_some_and(|judged| judged.is_right());
     // A letter alone would say nothing to whoever reads it later.
@@ -112,18 +115,44 @@ pub fn keep(question: &Question, said: &str) -> Result<()> {
         Some(Judged::Choice(choice)) if question.typed.is_none() => &choice.text,
         _ => said,
     };
-    all.insert(question.lab.clone(), Predicted { said: said.to_string(), right, when: now() });
-    std::fs::create_dir_all(&my)?;
+    keep_in(&my, &question.lab, Predicted { said: said.to_string(), right, when: now() })
+}
+
+fn keep_in(my: &Path, lab: &str, predicted: Predicted) -> Result<()> {
+    std::fs::create_dir_all(my)?;
+    let _alone = alone_in(my);
+    let mut all = kept(my)?;
+    all.insert(lab.to_string(), predicted);
     files::replace(&my.join(FILE), serde_json::to_string_pretty(&all)?.as_bytes())?;
     Ok(())
 }
 
-/// The predictions in a reader's folder, by lab. A file that is none is as good as none.
-pub fn kept(my: &Path) -> BTreeMap<String, Predicted> {
-    files::text(&my.join(FILE), files::LIST)
-        .ok()
-        .and_then(|text| serde_json::from_str(&text).ok())
-        .unwrap_or_default()
+/// The predictions in a reader's folder, by lab. Without a file there are none.
+///
+/// # Errors
+/// If there is a file, and it cannot be read or is not what labs have written.
+pub fn kept(my: &Path) -> Result<BTreeMap<String, Predicted>, BadInput> {
+    let path = my.join(FILE);
+    let text = match files::text(&path, files::LIST) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        text => text.map_err(|error| {
+            let what = format!("cannot read {}: {error}", path.display());
+            BadInput::new(what, "make it readable, or remove it to start a new record")
+        })?,
+    };
+    serde_json::from_str(&text).map_err(|error| {
+        let what = format!("{} is not what labs wrote: {error}", path.display());
+        BadInput::new(what, "mend that entry, or remove the file to start a new record")
+    })
+}
+
+/// Keeps other labs and the workbook from changing a record between this program's reading and
+/// writing it, until the value is dropped. Where a file system has no locks, nobody is kept.
+#[must_use = "the folder is locked until this is dropped"]
+pub fn alone_in(my: &Path) -> Option<File> {
+    let folder = File::open(my).ok()?;
+    folder.lock().ok()?;
+    Some(folder)
 }
 
 #[cfg(test)]
@@ -147,6 +176,37 @@ mod tests {
         assert_eq!(said.as_deref(), Some("A"));
         assert_eq!(shown.matches("That is not a letter, a to b.").count(), 2, "{shown}");
         assert_eq!((typed("\n").0, typed("").0), (None, None));
+    }
+
+    /// A file that cannot be read wholly is refused, and stays as it is.
+    #[test]
+    fn what_is_kept_is_never_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let my = dir.path();
+        assert!(kept(my).unwrap().is_empty());
+        let good = r#"{"lab01": {"said": "a", "right": true, "when": 5}"#;
+        for (rest, is_good) in [
+            (r#"}"#, true),
+            (r#", "lab05": {"said": 7, "right": true, "when": 7}}"#, false),
+            (r#", "lab05": {"said": "b", "right": "yes", "when": 7}}"#, false),
+            (r#", "lab05": {"said": "b", "right": true, "when": -1}}"#, false),
+            (r#", "lab05": {}}"#, false),
+            (r#", "lab05": null}"#, false),
+            ("", false),
+        ] {
+            let text = format!("{good}{rest}");
+            std::fs::write(my.join(FILE), &text).unwrap();
+            assert_eq!(kept(my).is_ok(), is_good, "{text}");
+            let kept = keep_in(my, "lab02", Predicted { said: "c".into(), right: true, when: 9 });
+            let now = std::fs::read_to_string(my.join(FILE)).unwrap();
+            assert_eq!(kept.is_ok(), is_good, "{text}");
+            assert!(is_good && now.contains("lab01") && now.contains("lab02") || now == text);
+        }
+        for bytes in [&b""[..], b"[]", b"{\"lab01\xff\": 1}"] {
+            std::fs::write(my.join(FILE), bytes).unwrap();
+            let error = kept(my).unwrap_err();
+            assert!(error.help.contains("remove"), "{error}");
+        }
     }
 
     #[test]

@@ -14,7 +14,8 @@ pub struct Folders {
 
 impl Folders {
     /// The checkout around the current folder, or else this program's room, or else the checkout
-    /// that this program was built from. The reader's folder is the one that the variable
+    /// around this program, or else the one that it was built from: a checkout that was copied or
+    /// moved has a program that knows only where it was built. The reader's folder is the one that the variable
     /// SHARDLAB_MY names, or else `my` in the checkout, or `shardlab-my` in the reader's home.
     ///
     /// # Errors
@@ -27,14 +28,15 @@ impl Folders {
             .expect("labs/kit is below");
         let variable = |name| std::env::var_os(name).filter(|folder| !folder.is_empty());
         let has_labs = |folder: &&Path| folder.join("labs/labs.toml").is_file();
-        let room = std::env::current_exe().ok().and_then(|program| room(&program));
+        let program = std::env::current_exe().unwrap_or_default();
+        let room = room(&program);
         let (root, my) = if let Some(root) = here.ancestors().find(has_labs) {
             (root.to_path_buf(), root.join("my"))
         } else if let Some(room) = room {
             let home = variable("HOME").map_or_else(|| here.clone(), PathBuf::from);
             (room.join("share"), home.join("shardlab-my"))
-        } else if has_labs(&built_from) {
-            (built_from.to_path_buf(), built_from.join("my"))
+        } else if let Some(root) = program.ancestors().chain([built_from]).find(has_labs) {
+            (root.to_path_buf(), root.join("my"))
         } else {
             return Err(built_from.to_path_buf());
         };

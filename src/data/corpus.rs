@@ -90,8 +90,8 @@ pub struct Corpus {
 
 impl Corpus {
     /// Finds the text to train on. The first of these wins: `given` (`--data`), the file that the
-    /// variable SHARDLAB_CORPUS names, `data/tinyshakespeare.txt` here, the same file beside
-    /// Cargo.toml, the embedded play.
+    /// variable SHARDLAB_CORPUS names, `data/tinyshakespeare.txt` here, the same file in the
+    /// checkout around this folder or around this program or where it was built, the embedded play.
     ///
     /// # Errors
     /// If the file cannot be read, is not UTF-8 text, is too short, or is not the tiny Shakespeare
@@ -103,8 +103,13 @@ impl Corpus {
         if let Some(path) = std::env::var_os("SHARDLAB_CORPUS").filter(|path| !path.is_empty()) {
             return Corpus::read(Path::new(&path));
         }
-        let beside_cargo_toml = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
-        match [PathBuf::from(FILE), beside_cargo_toml].into_iter().find(|path| path.exists()) {
+        let here = std::env::current_dir().unwrap_or_default();
+        let program = std::env::current_exe().unwrap_or_default();
+        let built = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let around = here.ancestors().chain(program.ancestors()).chain([built]);
+        let checkout = around.filter(|folder| folder.join("data/play.txt").exists());
+        let files = checkout.take(1).map(|folder| folder.join(FILE));
+        match [PathBuf::from(FILE)].into_iter().chain(files).find(|path| path.exists()) {
             Some(path) => Corpus::read_verified(&path),
             None => Corpus::embedded(),
         }

@@ -687,7 +687,7 @@ fn a_room_of_forty_fits_a_window() {
         let text = serde_json::to_string(&document).unwrap();
         std::fs::write(reports.path().join(format!("{person}.json")), text).unwrap();
     }
-    let readers = Readers::read(reports.path()).unwrap();
+    let readers = Readers::read(&course(), reports.path()).unwrap();
     for (width, height) in [(120, 38), (80, 48)] {
         let screen = Screen { width, ..Screen::plain() };
         let text = workbook::matrix(&screen, &readers, height);
@@ -697,7 +697,8 @@ fn a_room_of_forty_fits_a_window() {
             assert!(text.contains(&format!("person{person:02}")), "{person}: {text}");
         }
         // Each row has a mark for each exercise that someone has begun.
-        let marks = text.chars().filter(|c| "✓✗▸".contains(*c)).count();
+        let rows = text.lines().filter(|line| line.starts_with("person"));
+        let marks = rows.flat_map(str::chars).filter(|c| "✓✗▸".contains(*c)).count();
         let begun: usize = (0..40).map(|person: usize| 26.min(person + 1)).sum();
         assert_eq!(marks, begun, "{text}");
         for words in
@@ -705,6 +706,170 @@ fn a_room_of_forty_fits_a_window() {
         {
             assert!(text.contains(words), "{words}: {text}");
         }
+    }
+}
+
+/// A room's screen, of people with so many wrong tries at an exercise.
+fn room(people: &[(&str, &str, usize)]) -> String {
+    let reports = tempfile::tempdir().unwrap();
+    let (nobody, _) = document(reports.path(), "");
+    for (who, exercise, tries) in people {
+        let mut document = Document { who: who.to_string(), ..nobody.clone() };
+        let mut entries = document.exercises.iter_mut();
+        let entry = entries.find(|entry| entry.name == *exercise).unwrap();
+        entry.begun = true;
+        entry.record = Record {
+            outcome: Some(Outcome::Wrong),
+            stuck_at: "one claim".into(),
+            tries: *tries,
+            when: nobody.when,
+            ..Record::default()
+        };
+        let text = serde_json::to_string(&document).unwrap();
+        std::fs::write(reports.path().join(format!("{who}.json")), text).unwrap();
+    }
+    let readers = Readers::read(&course(), reports.path()).unwrap();
+    workbook::matrix(&Screen::plain(), &readers, 40)
+}
+
+#[test]
+fn a_room_says_who_needs_help() {
+    let at = "lab08-blocks";
+    for (people, says) in [
+        (&[("ada", at, 1)][..], "1 person · 0 exercises solved · 0 need help"),
+        (&[("ada", at, 2)], "1 person · 0 exercises solved · 1 needs help"),
+        (
+            &[("ada", at, 2), ("bob", at, 2), ("eve", at, 2)],
+            "3 people · 0 exercises solved · 3 need",
+        ),
+        (
+            &[("ada", at, 2), ("bob", "lab03-schedule", 4), ("eve", at, 1)],
+            " · 2 need help",
+        ),
+    ] {
+        let shown = room(people);
+        assert!(shown.lines().next().unwrap().contains(says), "{says}: {shown}");
+        let helped = shown.lines().filter(|line| line.contains("one claim · ")).count();
+        assert_eq!(
+            helped.to_string(),
+            says.split(" need").next().unwrap().rsplit(' ').next().unwrap()
+        );
+        let first = if shown.contains("schedule") { "0 3" } else { "0 8" };
+        assert!(shown.contains(&format!("columns, read downwards: {first} ")), "{shown}");
+    }
+}
+
+/// What nobody has written for this course is said once, and neither hides the room nor stops it.
+#[test]
+fn made_up_exercises_are_not_counted() {
+    let reports = tempfile::tempdir().unwrap();
+    let (mut document, _) = document(reports.path(), "");
+    document.exercises[0].begun = true;
+    let real = document.exercises.len();
+    for (who, made_up) in [("ada", 0), ("bob", 200), ("eve", 12_000), ("zoe", 30_000)] {
+        let mut document = Document { who: who.into(), ..document.clone() };
+        for number in 0..made_up {
+            let mut entry = document.exercises[0].clone();
+            entry.name = format!("lab{:02}-made-up-{number}", number % 13);
+            document.exercises.insert(0, entry);
+        }
+        let twice = document.exercises.last().unwrap().clone();
+        document.exercises.push(twice);
+        let text = serde_json::to_string(&document).unwrap();
+        std::fs::write(reports.path().join(format!("{who}.json")), text).unwrap();
+    }
+    let begun = Instant::now();
+    let readers = Readers::read(&course(), reports.path()).unwrap();
+    let screen = Screen::plain();
+    let room = workbook::matrix(&screen, &readers, 40);
+    let table = readers.render(&screen);
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    for who in ["ada", "bob", "eve"] {
+        assert!(
+            room.contains(&format!("{who} ")) && table.contains(&format!("0 of {real} ")),
+            "{room}{table}"
+        );
+    }
+    assert!(
+        room.contains("1 file not read") && room.contains("3 files with unknown"),
+        "{room}"
+    );
+    assert!(!room.contains("too narrow") && !table.contains("made-up"), "{room}{table}");
+    assert!(
+        table.contains("bob.json: 201 entries that this course does not have"),
+        "{table}"
+    );
+}
+
+/// What lies where a reader's file belongs, and is none, is said.
+#[cfg(unix)]
+#[test]
+fn a_folder_in_the_place_of_a_file_is_told() {
+    let my = tempfile::tempdir().unwrap();
+    let at = my.path().join("lab00_send.rs");
+    let make: [(&str, &dyn Fn()); 4] = [
+        (" is a folder, and your file belongs there", &|| {
+            std::fs::create_dir(&at).unwrap()
+        }),
+        ("cannot read ", &|| {
+            assert!(Command::new("mkfifo").arg(&at).status().unwrap().success());
+        }),
+        (" is a folder", &|| std::os::unix::fs::symlink(my.path(), &at).unwrap()),
+        (" is a folder", &|| std::fs::create_dir_all(at.join("a/b")).unwrap()),
+    ];
+    for (what, make) in make {
+        make();
+        for flags in
+            ["check lab00-send", "check lab00-send --json", "check all", "watch lab00-send"]
+        {
+            let told = workbook(my.path(), flags);
+            assert_eq!(told.status.code(), Some(2), "{flags}: {}", stdout(&told));
+            for words in [what, "reset lab00-send"] {
+                assert!(stderr(&told).contains(words), "{flags}: {}", stderr(&told));
+            }
+        }
+        succeeded(&workbook(my.path(), "reset lab00-send"));
+        assert!(std::fs::symlink_metadata(&at).unwrap().is_file());
+        // And a file after it.
+        succeeded(&workbook(my.path(), "reset lab00-send"));
+        std::fs::remove_file(&at).unwrap();
+    }
+}
+
+/// A checkout that was copied has a program that was built in another one.
+#[cfg(unix)]
+#[test]
+fn a_copied_checkout_is_its_own() {
+    let copy = tempfile::tempdir().unwrap();
+    let at = |name: &str| copy.path().join(name);
+    for folder in ["labs", "data", "target/debug", "target/book"] {
+        std::fs::create_dir_all(at(folder)).unwrap();
+    }
+    std::fs::copy(root("labs/labs.toml"), at("labs/labs.toml")).unwrap();
+    std::fs::copy(root("data/play.txt"), at("data/play.txt")).unwrap();
+    for name in ["workbook", "book", "lab03"] {
+        copy_program(name, &at("target/debug").join(name));
+    }
+    let run = |name: &str, flags: &str, here: &Path| {
+        let mut command = Command::new(at("target/debug").join(name));
+        command.args(flags.split_whitespace()).current_dir(here);
+        for variable in ["SHARDLAB_MY", "SHARDLAB_CORPUS"] {
+            command.env_remove(variable);
+        }
+        command.output().unwrap()
+    };
+    for here in [copy.path(), &at("labs"), Path::new("/")] {
+        let served = run("workbook", "serve --port 0", here);
+        failed(&served, 2, &format!("there is no book in {}", at("target/book").display()));
+        // Neither a page nor a text of the checkout where these were built.
+        let pages = run("book", "outputs lab00", here);
+        assert!(!pages.status.success() && !stderr(&pages).contains(ROOT), "{}", stderr(&pages));
+        std::fs::write(at("data/tinyshakespeare.txt"), "not that text").unwrap();
+        let trained = run("lab03", "--steps 1", here);
+        let says = "data/tinyshakespeare.txt is not the tiny Shakespeare file";
+        assert_eq!(trained.status.code(), Some(2), "{}", stdout(&trained));
+        assert!(stderr(&trained).contains(says), "{}", stderr(&trained));
+        std::fs::remove_file(at("data/tinyshakespeare.txt")).unwrap();
     }
 }
 
@@ -758,10 +923,11 @@ fn a_hostile_report_does_nothing_to_the_host() {
     let harmful = |c: &char| *c != '\n' && c.is_control();
     assert_eq!(text.chars().find(harmful), None, "{text:?}");
     assert!(text.contains("bob\\u{1b}]"), "{text}");
-    let room = workbook::matrix(&Screen::plain(), &Readers::read(reports.path()).unwrap(), 40);
+    let room =
+        workbook::matrix(&Screen::plain(), &Readers::read(&course(), reports.path()).unwrap(), 40);
     assert_eq!(room.chars().find(harmful), None, "{room:?}");
     assert!(room.contains("bob\\u{1b}]"), "{room}");
-    for why in ["no regular file", "at most 67108864 are expected"] {
+    for why in ["no regular file", "at most 4194304 are expected", "entries that this course"] {
         assert!(
             text.split_whitespace().collect::<Vec<_>>().join(" ").contains(why),
             "{why}: {text}"
@@ -943,6 +1109,33 @@ fn the_doctor_tells_what_is_missing() {
         "Not ready: rustc, linker.",
     ] {
         assert!(words.contains(part), "{part:?} is missing in\n{text}");
+    }
+
+    // What a build with MPI needs is looked for if someone asks.
+    assert!(!healthy.contains("libclang") && !healthy.contains("mpicc"), "{healthy}");
+    let nowhere = my.path().join("no clang");
+    let clang = my.path().join("clang");
+    std::fs::create_dir(&clang).unwrap();
+    std::fs::write(clang.join("libclang-cpp.so.14"), "").unwrap();
+    let [good, bad] = ["mpicc", "bad-mpicc"].map(|name| my.path().join(name));
+    script(&good, "exit 0");
+    script(&bad, "echo 'mpi.h: No such file'; exit 1");
+    for (mpicc, libclang, says) in [
+        (&good, &nowhere, "no libclang is found"),
+        (&good, &clang, "no libclang is found"),
+        (&nowhere, &clang, "compiles no program of MPI: No such file"),
+        (&bad, &clang, "compiles no program of MPI: mpi.h: No such file"),
+        (&good, &clang.join("libclang.so.1"), ""),
+    ] {
+        if says.is_empty() {
+            std::fs::write(libclang, "").unwrap();
+        }
+        let mut doctor = command(my.path(), "doctor --mpi");
+        doctor.env_remove("RUSTC").env("MPICC", mpicc).env("LIBCLANG_PATH", libclang);
+        let output = doctor.output().unwrap();
+        let words = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.success(), says.is_empty(), "{words}");
+        assert!(words.contains(says), "{says}: {words}");
     }
 
     let far = my.path().join("workbook");

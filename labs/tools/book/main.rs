@@ -7,11 +7,13 @@
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use kit::help;
+use kit::reader::Folders;
 use kit::show::{Screen, bytes_binary, bytes_decimal, seconds};
 use lab01::formula;
 use serde_json::{Value, json};
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Collective, Task};
+use shardlab::error::BadInput;
 use shardlab::plan::{BytesEach, Network, simulate, zero_memory};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -65,10 +67,11 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(3)
-        .expect("labs/tools/book is below");
+    let Folders { root, .. } = Folders::find().map_err(|built_from| {
+        let what = format!("there is no checkout here, nor in {}", built_from.display());
+        BadInput::new(what, "run this inside a checkout of shardlab")
+    })?;
+    let root = &root;
     let screen = Screen::detect(false);
     screen.say(match args.command {
         What::Outputs { name, write: true } => return book::write(&screen, root, &name),

@@ -5,10 +5,12 @@
 //! is nobody's own and cannot be written, so its readers work in `shardlab-my` in their home,
 //! wherever they start the workbook.
 
+use super::command::command;
 use kit::Exercise;
 use kit::reader::Folders;
 use shardlab::error::BadInput;
 use shardlab::files;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The folders.
@@ -78,12 +80,36 @@ impl Desk {
         Ok(true)
     }
 
+    /// Refuses what is no file that can be read under the name of the reader's file. Without a file
+    /// the exercise is not begun, and nothing is wrong.
+    pub(super) fn ensure_nothing_else(&self, exercise: &Exercise) -> Result<(), BadInput> {
+        let mine = self.mine(exercise);
+        let Err(error) = files::read(&mine, files::LIST) else {
+            return Ok(());
+        };
+        let shown = self.shown(&mine).display().to_string();
+        let what = match error.kind() {
+            ErrorKind::NotFound => return Ok(()),
+            _ if mine.is_dir() => format!("{shown} is a folder, and your file belongs there"),
+            _ => format!("cannot read {shown}: {error}"),
+        };
+        let reset = format!("{} reset {}", command(), exercise.name);
+        Err(BadInput::new(
+            what,
+            format!("move it away, or let the workbook do that:  {reset}"),
+        ))
+    }
+
     /// Begins again. Moves the reader's old file to `old/`, and returns its path.
     pub fn reset(&self, exercise: &Exercise) -> Result<Option<PathBuf>, BadInput> {
         let mine = self.mine(exercise);
         let mut kept = None;
         if mine.exists() {
-            let old = self.my.join("old").join(exercise.file());
+            // A file takes the place of an earlier one, but not of a folder, nor a folder of it.
+            let mut old = self.my.join("old").join(exercise.file());
+            while old.exists() && !(old.is_file() && mine.is_file()) {
+                old = old.with_added_extension("old");
+            }
             let moved = std::fs::create_dir_all(self.my.join("old"))
                 .and_then(|()| std::fs::rename(&mine, &old));
             moved.map_err(|error| refusal("write", &old, &error))?;

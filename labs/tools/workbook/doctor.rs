@@ -11,7 +11,7 @@ use kit::Course;
 use kit::show::{Screen, bytes_binary};
 use shardlab::error::BadInput;
 use shardlab::launch;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ const LIMITS: Limits = Limits {
 pub struct Health(Vec<(&'static str, Result<String, BadInput>)>);
 
 impl Health {
-    /// Looks at this machine, for about a second.
-    pub fn of_this_machine() -> Health {
+    /// Looks at this machine, for about a second. With `mpi`, also for what a build with MPI needs.
+    pub fn of_this_machine(mpi: bool) -> Health {
         let toolchain = Toolchain::find();
         let temporary = "choose a different folder for temporary files:  export TMPDIR=DIR";
         let runs = "labs keep files in the current folder: go to one that you can write, with room";
@@ -57,7 +57,11 @@ impl Health {
         let cores = launch::cores();
         signs.push(("cores", Ok(format!("{cores}: more ranks than that take turns"))));
         signs.push(("memory", memory()));
-        signs.push(("MPI", mpi()));
+        signs.push(("MPI", launcher()));
+        if mpi {
+            signs.push(("mpicc", mpicc()));
+            signs.push(("libclang", libclang()));
+        }
         Health(signs)
     }
 
@@ -196,7 +200,7 @@ fn memory() -> Result<String, BadInput> {
 
 /// What starts MPI's ranks, if labs are to run on several nodes. In a room's folder for that they
 /// need the MPI that they are linked with.
-fn mpi() -> Result<String, BadInput> {
+fn launcher() -> Result<String, BadInput> {
     let program = std::env::current_exe().unwrap_or_default();
     let folder = program.parent().filter(|folder| folder.ends_with("bin-mpi"));
     if let Some(folder) = folder {
@@ -216,6 +220,78 @@ fn mpi() -> Result<String, BadInput> {
         Some(path) => path.display().to_string(),
         None => "no mpiexec, mpirun or srun on PATH: ranks are threads, which is enough".into(),
     })
+}
+
+/// MPI's compiler, with which Rust's bindings are built: it compiles a file that uses MPI.
+fn mpicc() -> Result<String, BadInput> {
+    let given = std::env::var_os("MPICC").filter(|name| !name.is_empty());
+    let name = given.unwrap_or_else(|| "mpicc".into());
+    let shown = name.display().to_string();
+    let refuse = |why: &str| {
+        let what = format!("{shown} compiles no program of MPI: {why}");
+        let help = "cargo build --features mpi needs it: install an MPI with its headers (Debian: apt install libopenmpi-dev), \
+                    load its module, or name its compiler:  export MPICC=cc";
+        BadInput::new(what, help)
+    };
+    let folder = tempfile::tempdir().map_err(|error| refuse(&error.to_string()))?;
+    let [code, object] = ["one.c", "one.o"].map(|name| folder.path().join(name));
+    let program = "#include <mpi.h>\nint main(void) { return MPI_Init(0, 0); }\n";
+    std::fs::write(&code, program).map_err(|error| refuse(&error.to_string()))?;
+    let mut compiler = Command::new(&name);
+    compiler.arg("-c").arg(&code).arg("-o").arg(&object);
+    let (end, said) =
+        child::run(&mut compiler, LIMITS).map_err(|error| refuse(&error.to_string()))?;
+    match end {
+        End::Exit(status) if status.success() => Ok(format!("{shown} compiles a program of MPI")),
+        _ => Err(refuse(said.lines().next().unwrap_or("it says nothing"))),
+    }
+}
+
+/// The library that reads MPI's header for Rust, where `bindgen` looks for it.
+fn libclang() -> Result<String, BadInput> {
+    let listed = |name| {
+        let variable = std::env::var_os(name).unwrap_or_default();
+        std::env::split_paths(&variable).map(PathBuf::from).collect::<Vec<_>>()
+    };
+    // It is looked for in no other place, once that is given.
+    let mut places = listed("LIBCLANG_PATH");
+    if places.is_empty() {
+        let config = Command::new("llvm-config").arg("--libdir").output();
+        let said = config.map_or_else(|_| Vec::new(), |said| said.stdout);
+        places.push(String::from_utf8_lossy(&said).trim().into());
+        places.extend(listed("LD_LIBRARY_PATH"));
+        let usual = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64"];
+        places.extend(usual.map(PathBuf::from));
+        places.push(format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH).into());
+        places.push("/opt/homebrew/opt/llvm/lib".into());
+        places.push("/Library/Developer/CommandLineTools/usr/lib".into());
+        // Debian has a folder for each version.
+        for above in ["/usr/lib", "/usr/lib64", "/usr/local"] {
+            let versions = std::fs::read_dir(above).into_iter().flatten().flatten();
+            let llvm =
+                versions.filter(|one| one.file_name().display().to_string().starts_with("llvm"));
+            places.extend(llvm.map(|one| one.path().join("lib")));
+        }
+    }
+    for place in &places {
+        let names = std::fs::read_dir(place).into_iter().flatten().flatten();
+        let files = names.map(|one| one.path()).chain([place.clone()]);
+        for file in files.filter(|path| path.is_file()) {
+            let name = file.file_name().unwrap_or_default().display().to_string();
+            let is_library = name.ends_with(".dylib") || name.contains(".so");
+            if is_library
+                && (name.starts_with("libclang.") || name.starts_with("libclang-"))
+                && !name.starts_with("libclang-cpp")
+            {
+                return Ok(file.display().to_string());
+            }
+        }
+    }
+    Err(BadInput::new(
+        "no libclang is found",
+        "cargo build --features mpi needs it: install it (Debian: apt install libclang-dev), or name the folder that has \
+         libclang.so:  export LIBCLANG_PATH=DIR",
+    ))
 }
 
 #[cfg(test)]

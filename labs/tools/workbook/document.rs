@@ -7,7 +7,7 @@ use kit::Course;
 use kit::predict::{self, Predicted};
 use kit::reader::now;
 use serde::{Deserialize, Serialize};
-use shardlab::error::printable;
+use shardlab::error::{BadInput, printable};
 use shardlab::files;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,12 +43,15 @@ pub struct Entry {
 
 impl Document {
     /// The reader's standing, with the checks that were just made.
+    ///
+    /// # Errors
+    /// If what the reader predicted cannot be read.
     pub fn new(
         course: &Course,
         desk: &Desk,
         progress: &Progress,
         checks: &[(String, Attempt)],
-    ) -> Document {
+    ) -> Result<Document, BadInput> {
         let entry = |exercise: &super::Exercise| Entry {
             name: exercise.name.clone(),
             solved: progress.has_solved(exercise),
@@ -59,17 +62,19 @@ impl Document {
                 .find(|(name, _)| *name == exercise.name)
                 .map(|(_, attempt)| attempt.clone()),
         };
-        Document {
+        Ok(Document {
             version: 1,
             who: kit::reader::reader_name(),
             when: now(),
             exercises: course.exercises().map(entry).collect(),
-            predictions: predict::kept(&desk.my),
-        }
+            predictions: predict::kept(&desk.my)?,
+        })
     }
 
     pub(super) fn read(path: &Path) -> anyhow::Result<Document> {
-        let text = files::text(path, files::LIST)?;
+        /// A hundred times what a reader has.
+        const MOST: u64 = 4 << 20;
+        let text = files::text(path, MOST)?;
         Ok(serde_json::from_str(&text)?)
     }
 

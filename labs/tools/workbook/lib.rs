@@ -95,6 +95,7 @@ impl Workbook {
     /// any work.
     pub fn check(&self, screen: &Screen, exercise: &Exercise) -> Result<Attempt, BadInput> {
         let Some(checked) = progress::hash(&self.desk.mine(exercise)) else {
+            self.desk.ensure_nothing_else(exercise)?;
             return Ok(Attempt::new(Outcome::NotBegun, "There is nothing to check yet."));
         };
         Progress::read(&self.desk)?;

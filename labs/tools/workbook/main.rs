@@ -94,7 +94,11 @@ enum Action {
         bind: std::net::IpAddr,
     },
     /// Say whether this machine has what labs and exercises need, and what to do where it has not
-    Doctor,
+    Doctor {
+        /// Also say whether it has what labs with MPI are built with
+        #[arg(long)]
+        mpi: bool,
+    },
     /// Put your results into the folder of a workshop, for its instructor. Your name there is
     /// SHARDLAB_NAME, or your user's
     Submit {
@@ -184,7 +188,7 @@ fn run() -> Result<ExitCode> {
             let folder = folder.clone().unwrap_or_else(workbook::built_book);
             workbook::serve(&screen, &folder, (*bind, *port).into())?;
         }
-        Some(Action::Doctor) => return Ok(examine(&screen)),
+        Some(Action::Doctor { mpi }) => return Ok(examine(&screen, *mpi)),
         Some(Action::Solutions { for_instructors, file }) => {
             hand_out(&screen, *for_instructors, file.as_deref())?
         }
@@ -204,8 +208,8 @@ fn prints_a_document(command: &Option<Action>) -> bool {
 }
 
 /// The exit code is a success only if labs and exercises work on this machine.
-fn examine(screen: &Screen) -> ExitCode {
-    let health = Health::of_this_machine();
+fn examine(screen: &Screen, mpi: bool) -> ExitCode {
+    let health = Health::of_this_machine(mpi);
     screen.say(health.render(screen));
     if health.is_good() {
         ExitCode::SUCCESS
@@ -256,9 +260,10 @@ fn quiz(screen: &Screen, list: bool, answers: bool) -> Result<()> {
 }
 
 fn report(args: &Args, screen: &Screen, dir: &Path, watch: bool) -> Result<()> {
-    let readers = Readers::read(dir);
+    let course = Course::read()?;
+    let readers = Readers::read(&course, dir);
     if watch && dir.is_dir() {
-        keep_fresh(screen, dir, readers);
+        keep_fresh(screen, &course, dir, readers);
     }
     let readers = readers?;
     screen.say(if args.json {
@@ -271,7 +276,12 @@ fn report(args: &Args, screen: &Screen, dir: &Path, watch: bool) -> Result<()> {
 
 /// Shows the table of a room whenever it changes, until someone stops it. A room may be empty at
 /// first.
-fn keep_fresh(screen: &Screen, dir: &Path, mut readers: Result<Readers, BadInput>) -> ! {
+fn keep_fresh(
+    screen: &Screen,
+    course: &Course,
+    dir: &Path,
+    mut readers: Result<Readers, BadInput>,
+) -> ! {
     let mut shown = String::new();
     loop {
         let text = match readers {
@@ -289,7 +299,7 @@ fn keep_fresh(screen: &Screen, dir: &Path, mut readers: Result<Readers, BadInput
             shown = text;
         }
         std::thread::sleep(Duration::from_secs(1));
-        readers = Readers::read(dir);
+        readers = Readers::read(course, dir);
     }
 }
 
@@ -396,7 +406,7 @@ fn tell(screen: &Screen, workbook: &Workbook, checks: &[(String, Attempt)]) -> R
 
 fn document(workbook: &Workbook, checks: &[(String, Attempt)]) -> Result<Document, BadInput> {
     let progress = Progress::read(&workbook.desk)?;
-    Ok(Document::new(&workbook.course, &workbook.desk, &progress, checks))
+    Document::new(&workbook.course, &workbook.desk, &progress, checks)
 }
 
 fn hint(screen: &Screen, workbook: &Workbook, name: &str) -> Result<()> {

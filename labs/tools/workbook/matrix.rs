@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 
 /// The columns of a name, at most and at least.
 const NAME: [usize; 2] = [12, 4];
-/// Tries, or seconds since the last check, after which someone may need help.
-const TRIES: usize = 3;
+/// Tries, or seconds since the last check, after which someone may need help. One wrong try is a
+/// part of the work.
+const TRIES: usize = 2;
 const LONG: u64 = 600;
 
 /// The room in at most `height` lines of the screen's width.
@@ -22,17 +23,38 @@ pub fn matrix(screen: &Screen, readers: &Readers, height: usize) -> String {
     let solved: usize = people.iter().map(|(_, document)| document.solved()).sum();
     let refused = match readers.refused.len() {
         0 => String::new(),
-        files => format!("{}{files} files not read", screen.separator()),
+        files => format!("{}{} not read", screen.separator(), count(files, "file", "files")),
     };
+    let unknown = match readers.unknown.len() {
+        0 => String::new(),
+        files => {
+            format!("{}{} with unknown entries", screen.separator(), count(files, "file", "files"))
+        }
+    };
+    let helped = people.iter().filter(|(_, document)| trouble(document).is_some()).count();
     let mut lines = vec![screen.bold(format!(
-        "{} people{dot}{solved} exercises solved{dot}{} need help{refused}",
-        people.len(),
-        people.iter().filter(|(_, document)| trouble(document).is_some()).count(),
+        "{}{dot}{} solved{dot}{} help{refused}{unknown}",
+        count(people.len(), "person", "people"),
+        count(solved, "exercise", "exercises"),
+        count(helped, "needs", "need"),
         dot = screen.separator(),
     ))];
     lines.extend(grid(screen, &people, &columns, height));
     // What is left of the window, in the order of how urgent it is.
     let mut left = height.saturating_sub(lines.len());
+    // Above, numbers and letters of columns are written downwards.
+    let mut codes = columns.iter().map(|name| code(name, &people));
+    let numbered = codes.find(|(lab, _)| lab.parse::<u8>().is_ok());
+    if let Some((lab, letter)) = numbered.filter(|_| left > 0) {
+        let either = |text, ascii| if screen.ascii { ascii } else { text };
+        let legend = format!(
+            "columns, read downwards: {} {letter} is lab{lab}'s exercise {letter}   {}",
+            lab.split("").collect::<Vec<_>>().join(" ").trim(),
+            either("✓ solved ✗ wrong ▸ begun", "+ solved x wrong > begun"),
+        );
+        lines.push(screen.dim(cut(&legend, screen.width)));
+        left -= 1;
+    }
     for (title, rows, most) in [
         ("help first", helps(screen, &people), 5),
         ("stuck at", stuck(readers, &people), 3),
@@ -48,6 +70,11 @@ pub fn matrix(screen: &Screen, readers: &Readers, height: usize) -> String {
     lines.join("\n")
 }
 
+/// `1 person`, `2 people`.
+fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// How much someone needs help: the tries at the current exercise, and for how long. None if not.
 fn trouble(document: &Document) -> Option<(usize, u64)> {
     let at = document.at()?;
@@ -58,15 +85,15 @@ fn trouble(document: &Document) -> Option<(usize, u64)> {
 
 /// The exercises that someone has begun, in the course's order.
 fn begun(people: &[(&String, &Document)]) -> Vec<String> {
-    let mut all: Vec<(usize, &str)> = Vec::new();
+    let mut all: BTreeMap<&str, usize> = BTreeMap::new();
     for (_, document) in people {
         for (place, entry) in document.exercises.iter().enumerate() {
-            let is_begun = entry.begun || entry.solved || entry.record.when > 0;
-            if is_begun && !all.iter().any(|(_, name)| *name == entry.name) {
-                all.push((place, &entry.name));
+            if entry.begun || entry.solved || entry.record.when > 0 {
+                all.entry(&entry.name).or_insert(place);
             }
         }
     }
+    let mut all: Vec<(usize, &str)> = all.into_iter().map(|(name, place)| (place, name)).collect();
     all.sort();
     all.into_iter().map(|(_, name)| name.to_string()).collect()
 }
@@ -159,10 +186,11 @@ fn helps(screen: &Screen, people: &[(&String, &Document)]) -> Vec<String> {
         let (tries, since) = trouble(document)?;
         let at = document.at()?;
         Some(format!(
-            "  {:12}  {:20} {}{dot}{tries} tries{dot}{}",
+            "  {:12}  {:20} {}{dot}{}{dot}{}",
             name(who),
             harmless(&at.name),
             harmless(&at.stuck_at()),
+            count(tries, "try", "tries"),
             ago(since),
             dot = screen.separator(),
         ))

@@ -4,6 +4,7 @@ use super::attempt::{Attempt, Outcome};
 use super::desk::{Desk, refusal};
 use kit::Exercise;
 use kit::check::Figure;
+use kit::predict;
 use kit::reader::now;
 use serde::{Deserialize, Serialize};
 use shardlab::error::BadInput;
@@ -71,6 +72,7 @@ impl Progress {
         exercise: &Exercise,
         change: impl FnOnce(&mut Record),
     ) -> Result<Record, BadInput> {
+        let _alone = predict::alone_in(&desk.my);
         let mut progress = Progress::read(desk)?;
         let record = progress.0.entry(exercise.name.clone()).or_default();
         change(record);

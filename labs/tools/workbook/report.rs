@@ -4,6 +4,7 @@
 
 use super::document::{Document, harmless};
 use super::progress::Record;
+use kit::Course;
 use kit::reader::now;
 use kit::show::{Screen, table};
 use serde::Serialize;
@@ -16,11 +17,14 @@ use std::path::Path;
 pub struct Readers {
     pub(super) documents: BTreeMap<String, Document>,
     pub(super) refused: Vec<String>,
+    /// The files that name exercises or labs that the course does not have, with how many. An
+    /// older checkout has such, or someone has made them up: they are not counted.
+    pub(super) unknown: Vec<String>,
 }
 
 impl Readers {
-    /// Reads every `.json` file of a folder.
-    pub fn read(folder: &Path) -> Result<Readers, BadInput> {
+    /// Reads every `.json` file of a folder. Of each only what `course` has counts.
+    pub fn read(course: &Course, folder: &Path) -> Result<Readers, BadInput> {
         let refuse = |why: String| {
             let help = "each participant puts a file there:  workbook submit DIR";
             BadInput::new(format!("no reports in {}{why}", folder.display()), help)
@@ -31,10 +35,31 @@ impl Readers {
         files.sort();
         let mut read = Vec::new();
         let mut refused = Vec::new();
+        let mut unknown = Vec::new();
+        let places: BTreeMap<&str, usize> =
+            course.exercises().enumerate().map(|(at, one)| (&*one.name, at)).collect();
         for path in files {
             let name = path.file_stem().unwrap_or_default().display().to_string();
             match Document::read(&path) {
-                Ok(document) => read.push((name, document)),
+                Ok(mut document) => {
+                    let all = document.exercises.len() + document.predictions.len();
+                    document.exercises.retain(|entry| places.contains_key(&*entry.name));
+                    document.exercises.sort_by_key(|entry| places[&*entry.name]);
+                    document.exercises.dedup_by(|one, other| one.name == other.name);
+                    document
+                        .predictions
+                        .retain(|lab, _| course.labs.iter().any(|one| one.name == *lab));
+                    let known = document.exercises.len() + document.predictions.len();
+                    if all > known {
+                        let file = path.file_name().unwrap_or_default().display();
+                        let what = match all - known {
+                            1 => "1 entry that this course does not have".to_string(),
+                            many => format!("{many} entries that this course does not have"),
+                        };
+                        unknown.push(format!("{file}: {what}"));
+                    }
+                    read.push((name, document));
+                }
                 Err(error) => refused.push(format!("{}: {error}", path.display())),
             }
         }
@@ -42,18 +67,20 @@ impl Readers {
             return Err(refuse(String::new()));
         }
         // Several readers may be the same user: everyone on a hub, or root in a container.
-        let users: Vec<String> = read.iter().map(|(_, document)| document.who.clone()).collect();
+        let mut users: BTreeMap<String, usize> = BTreeMap::new();
+        for (_, document) in &read {
+            *users.entry(document.who.clone()).or_default() += 1;
+        }
         let mut documents = BTreeMap::new();
         for (file, document) in read {
-            let same = users.iter().filter(|user| **user == document.who).count();
-            let who = if same > 1 || document.who.is_empty() {
+            let who = if users[&document.who] > 1 || document.who.is_empty() {
                 format!("{} {file}", document.who)
             } else {
                 document.who.clone()
             };
             documents.insert(who, document);
         }
-        Ok(Readers { documents, refused })
+        Ok(Readers { documents, refused, unknown })
     }
 
     /// A table of people, beginning with those who need help, and a table of exercises.
@@ -71,6 +98,9 @@ impl Readers {
         let mut text = format!("{}\n\n{}", table(screen, &header, &rows), self.exercises(screen));
         for line in &self.refused {
             text += &format!("\n\n{}", screen.row("not read", &harmless(line)));
+        }
+        for line in &self.unknown {
+            text += &format!("\n\n{}", screen.row("ignored", &harmless(line)));
         }
         text
     }
@@ -90,7 +120,10 @@ impl Readers {
     }
 
     fn exercises(&self, screen: &Screen) -> String {
-        let mut names: Vec<&String> = Vec::new();
+        // All documents have the course's order, and one of an older checkout has fewer.
+        let all = self.documents.values().map(|document| &document.exercises);
+        let most = all.max_by_key(|exercises| exercises.len());
+        let mut names: Vec<&String> = most.into_iter().flatten().map(|entry| &entry.name).collect();
         for entry in self.documents.values().flat_map(|document| &document.exercises) {
             if !names.contains(&&entry.name) {
                 names.push(&entry.name);
