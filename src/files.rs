@@ -226,6 +226,18 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes an empty file to write. What had its name is removed: through a link, a file elsewhere
+/// would be emptied. For names of this program's own; what a user names may be a link.
+///
+/// # Errors
+/// If the folder does not exist, or the disk refuses.
+pub fn create(path: &Path) -> io::Result<File> {
+    if path.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
+        std::fs::remove_file(path)?;
+    }
+    File::create_new(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,6 +256,22 @@ mod tests {
         for folder in [dir.path(), Path::new("/dev/zero")] {
             assert_eq!(map(folder).unwrap_err().to_string(), "it is no regular file");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_link_names_is_not_emptied() {
+        let dir = tempfile::tempdir().unwrap();
+        let [precious, made] = ["precious", "made"].map(|name| dir.path().join(name));
+        std::fs::write(&precious, "precious").unwrap();
+        for link in [std::os::unix::fs::symlink, std::fs::hard_link] {
+            link(&precious, &made).unwrap();
+            create(&made).unwrap().write_all(b"new").unwrap();
+            assert_eq!(std::fs::read(&made).unwrap(), b"new");
+            assert_eq!(std::fs::read(&precious).unwrap(), b"precious");
+            std::fs::remove_file(&made).unwrap();
+        }
+        create(dir.path()).unwrap_err();
     }
 
     #[test]

@@ -15,7 +15,9 @@ use crate::plan::RANKS_1;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use shardlab::checkpoint::files::read_at;
+use shardlab::files;
 use std::fs;
+use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -45,7 +47,7 @@ fn file(folder: &Path, rank: usize, kind: &str) -> PathBuf {
 pub fn write(folder: &Path, rank: usize, kind: &str, numbers: &[f32]) -> Result<()> {
     let path = file(folder, rank, kind);
     fs::create_dir_all(folder)
-        .and_then(|()| fs::write(&path, bytemuck::cast_slice(numbers)))
+        .and_then(|()| files::create(&path)?.write_all(bytemuck::cast_slice(numbers)))
         .with_context(|| path.display().to_string())
 }
 

@@ -166,7 +166,7 @@ fn write<'a>(
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let mut out = BufWriter::new(std::fs::File::create(path)?);
+    let mut out = BufWriter::new(crate::files::create(path)?);
     for (rank, recorder) in ranks {
         recorder.write(rank, &mut out)?;
     }

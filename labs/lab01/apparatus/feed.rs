@@ -121,7 +121,7 @@ impl Store {
     fn write_one(&self, path: &Path, batches: impl Iterator<Item = (usize, usize)>) -> Result<()> {
         let write = || -> std::io::Result<()> {
             std::fs::create_dir_all(&self.folder)?;
-            let mut file = File::create(path)?;
+            let mut file = shardlab::files::create(path)?;
             for (rank, step) in batches {
                 file.write_all(bytemuck::cast_slice(&self.numbers(rank, step)))?;
             }

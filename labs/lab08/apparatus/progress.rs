@@ -54,6 +54,10 @@ impl Progress {
             + "\n";
         let append = || -> io::Result<()> {
             std::fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")))?;
+            // Through a link, lines would be added to a file elsewhere.
+            if self.path.is_symlink() {
+                std::fs::remove_file(&self.path)?;
+            }
             OpenOptions::new()
                 .create(true)
                 .append(true)
