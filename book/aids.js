@@ -36,3 +36,9 @@
         document.querySelector("main").append(below);
     }
 }
+
+// What has the focus and can be scrolled or opened keeps its arrow keys: mdBook would turn the page.
+document.addEventListener("keydown", event => {
+    const focused = event.target.closest?.("main :is(pre, .table-wrapper, table, math, .term, summary)");
+    if (focused && ["ArrowLeft", "ArrowRight"].includes(event.key)) event.stopImmediatePropagation();
+}, true);

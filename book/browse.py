@@ -420,6 +420,16 @@ def try_aids(browser, pages):
         browser.execute_script("arguments[0].focus()", term)
         if says in before or says not in browser.execute_script(shown, term):
             found.append("a word's definition is not shown on focus, or always")
+    # Arrow keys turn the page, but not where something else has the focus.
+    if "lab06" in pages:
+        browser.get(pages["lab06"])
+        for focused in ["main pre code", "main .term", "main summary", "main p"]:
+            browser.execute_script("const at = document.querySelector(arguments[0]); at.tabIndex = 0; at.focus()", focused)
+            browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+            time.sleep(0.2)
+            if (browser.current_url != pages["lab06"]) != (focused == "main p"):
+                found.append(f"an arrow key in {focused} leads to {browser.current_url}")
+        browser.get(pages["how-to-use"])
     browser.execute_script("document.querySelector('nav.path:not([hidden]) button')?.click()")
     return found + [f"a path that was left has the line {line}" for line in lines()]
 

@@ -5,6 +5,8 @@ oninstall = () => skipWaiting();
 onfetch = event => {
     if (new URL(event.request.url).origin !== location.origin) return;
     event.respondWith(fetch(event.request).then(answer => {
+        // Of a redirect a script sees nothing: the browser follows it by itself, and asks here again.
+        if (answer.status === 0) return answer;
         const headers = new Headers(answer.headers);
         headers.set("Cross-Origin-Opener-Policy", "same-origin");
         headers.set("Cross-Origin-Embedder-Policy", "require-corp");
