@@ -188,7 +188,8 @@ mod tests {
         use std::os::unix::fs::symlink;
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        let make: [(&str, &dyn Fn(&Path)); 6] = [
+        type Make<'a> = (&'a str, &'a dyn Fn(&Path));
+        let make: [Make; 6] = [
             ("a link", &|lock| symlink(at("precious"), lock).unwrap()),
             ("a link to a link", &|lock| symlink(at("link"), lock).unwrap()),
             ("a link to nothing", &|lock| symlink(at("nothing"), lock).unwrap()),

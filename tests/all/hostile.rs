@@ -506,3 +506,36 @@ fn a_name_in_a_rank_file_does_not_lead_outside() {
     let how = "\"wte/weight\" cannot be a parameter's name";
     assert!(error.contains(&name) && error.contains(how), "{error}");
 }
+
+/// A file of someone's to which a name of ours leads is neither overwritten nor made longer.
+#[cfg(unix)]
+#[test]
+fn what_links_of_our_names_lead_to_stays_as_it_is() {
+    use crate::suite::program::{lab_in, stderr, stdout};
+    use std::os::unix::fs::symlink;
+    let small = "--layers 1 --embd 16 --heads 2 --block 8 --steps 4";
+    let dir = tempfile::tempdir().unwrap();
+    let precious = dir.path().join("precious");
+    std::fs::write(&precious, "precious").unwrap();
+    for (program, flags, folder, name, code) in [
+        ("lab08", "--checkpoints c --save-every 2 --resume none", "c", "writer.lock", 2),
+        (
+            "lab08",
+            "--checkpoints d --save-every 2 --resume none",
+            "d",
+            "progress.jsonl",
+            0,
+        ),
+        ("lab08", "--checkpoints e --save-every 2 --resume none", "e", "latest", 0),
+        ("lab03", "--out o", "o", "model.safetensors", 0),
+    ] {
+        let folder = dir.path().join(folder);
+        std::fs::create_dir(&folder).unwrap();
+        symlink("../precious", folder.join(name)).unwrap();
+        let output = lab_in(dir.path(), program, &format!("{small} {flags}"));
+        let said = stdout(&output) + &stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{name}: {said}");
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious", "{name}");
+        assert!(code == 0 || said.contains("writer.lock is a link"), "{said}");
+    }
+}

@@ -251,7 +251,7 @@ fn mpicc() -> Result<String, BadInput> {
 fn libclang() -> Result<String, BadInput> {
     let listed = |name| {
         let variable = std::env::var_os(name).unwrap_or_default();
-        std::env::split_paths(&variable).map(PathBuf::from).collect::<Vec<_>>()
+        std::env::split_paths(&variable).collect::<Vec<_>>()
     };
     // It is looked for in no other place, once that is given.
     let mut places = listed("LIBCLANG_PATH");
