@@ -15,8 +15,9 @@ pub struct Folders {
 impl Folders {
     /// The checkout around the current folder, or else this program's room, or else the checkout
     /// around this program, or else the one that it was built from: a checkout that was copied or
-    /// moved has a program that knows only where it was built. The reader's folder is the one that the variable
-    /// SHARDLAB_MY names, or else `my` in the checkout, or `shardlab-my` in the reader's home.
+    /// moved has a program that knows only where it was built. The reader's folder is the one that
+    /// the variable SHARDLAB_MY names, or else `my` in the checkout, or `shardlab-my` in the
+    /// reader's home.
     ///
     /// # Errors
     /// Where there are no labs, the folder in which there might have been some.
