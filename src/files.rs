@@ -90,13 +90,16 @@ const MARK: char = '\u{feff}';
 
 /// Beginnings of files that hold another file, or say where it is.
 const PACKED: [(&[u8], &str); 8] = [
-    (b"\x1f\x8b\x08", "it is packed with gzip: `gunzip` unpacks it"),
-    (b"PK\x03\x04", "it is a zip archive, as .docx and .epub are: `unzip` unpacks it"),
-    (b"\xfd7zXZ\0", "it is packed with xz: `unxz` unpacks it"),
-    (b"\x28\xb5\x2f\xfd", "it is packed with zstd: `unzstd` unpacks it"),
-    (b"BZh91AY&SY", "it is packed with bzip2: `bunzip2` unpacks it"),
-    (b"7z\xbc\xaf\x27\x1c", "it is a 7z archive: `7z x` unpacks it"),
-    (b"%PDF-", "it is a PDF: `pdftotext` writes its text"),
+    (b"\x1f\x8b\x08", "it is packed with gzip: `gunzip FILE` unpacks it"),
+    (
+        b"PK\x03\x04",
+        "it is a zip archive, as .docx and .epub are: `unzip FILE` unpacks it",
+    ),
+    (b"\xfd7zXZ\0", "it is packed with xz: `unxz FILE` unpacks it"),
+    (b"\x28\xb5\x2f\xfd", "it is packed with zstd: `unzstd FILE` unpacks it"),
+    (b"BZh91AY&SY", "it is packed with bzip2: `bunzip2 FILE` unpacks it"),
+    (b"7z\xbc\xaf\x27\x1c", "it is a 7z archive: `7z x FILE` unpacks it"),
+    (b"%PDF-", "it is a PDF: `pdftotext FILE -` writes its text"),
     (
         b"/annex/objects/",
         "it is a git-annex pointer: `git annex get` fetches the file itself",
@@ -200,10 +203,13 @@ pub fn map(path: &Path) -> io::Result<Mmap> {
     }
 }
 
-/// Quotes what a server says in place of a file: "Entry not found". Numbers are no such text.
+/// Quotes what a server says in place of a file: "Entry not found". Numbers are no such text, and
+/// JSON is a file of its own.
 fn answer(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.len() < 1024)?.trim();
-    let words = !text.is_empty() && !text.contains(|c: char| c.is_control() && !c.is_whitespace());
+    let words = !text.is_empty()
+        && !text.starts_with(['{', '['])
+        && !text.contains(|c: char| c.is_control() && !c.is_whitespace());
     words.then(|| format!("it is a short text, {text:?}: fetch the file itself"))
 }
 
@@ -332,9 +338,9 @@ mod tests {
         let about = pointer.repeat(9);
         assert_eq!(said(about.as_bytes())[0], about);
 
-        assert!(said(b"\x1f\x8b\x08\0\0").iter().all(|said| said.contains("`gunzip`")));
-        assert!(said(b"PK\x03\x04\x14\0").iter().all(|said| said.contains("`unzip`")));
-        assert!(said(b"%PDF-1.7\n").iter().all(|said| said.contains("`pdftotext`")));
+        assert!(said(b"\x1f\x8b\x08\0\0").iter().all(|said| said.contains("`gunzip FILE`")));
+        assert!(said(b"PK\x03\x04\x14\0").iter().all(|said| said.contains("`unzip FILE`")));
+        assert!(said(b"%PDF-1.7\n").iter().all(|said| said.contains("`pdftotext FILE -`")));
         // The length of a header of 559,903 bytes has gzip's first bytes.
         assert_eq!(said(b"\x1f\x8b\x08\0\0\0\0\0{}")[3], "10 bytes");
 

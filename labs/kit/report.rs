@@ -4,7 +4,7 @@ use super::{Footprint, Resources};
 use crate::flags::with_flags;
 use crate::show::{self, Screen, thousands};
 use shardlab::comm::{self, Comm};
-use shardlab::data::{Corpus, Vocabulary};
+use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::zero::{Stage, Volumes, Zero};
 use shardlab::plan::ModelShape;
@@ -25,16 +25,6 @@ pub fn data(screen: &Screen, corpus: &Corpus) {
         "text",
         &format!("{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct", corpus.name),
     ));
-}
-
-/// A vocabulary's first hundred characters, and how many more there are, in words.
-pub fn characters(vocabulary: &Vocabulary) -> (String, String) {
-    const MOST: usize = 100;
-    let first = vocabulary.characters().chars().take(MOST).collect();
-    match vocabulary.size().saturating_sub(MOST) {
-        0 => (first, String::new()),
-        more => (first, format!(" and {} more", count(more))),
-    }
 }
 
 /// Prints the length of the text's splits.

@@ -191,7 +191,7 @@ fn alphabet(screen: &Screen, corpus: &Corpus) {
         c if is_hidden(c) => c.escape_default().to_string(),
         c => c.to_string(),
     };
-    let (first, more) = report::characters(&corpus.vocabulary);
+    let (first, more) = kit::flags::characters(&corpus.vocabulary);
     let characters: String = first.chars().map(shown).collect();
     screen.say(screen.row("alphabet", &(characters + &more)));
 }

@@ -427,6 +427,9 @@ fn found_room(env: &[(&str, &str)], files: &[(&str, &str)]) -> (Vec<usize>, Stri
     (slots, job.per_node_from.clone(), job.said.join("\n"))
 }
 
+/// An environment, the ranks of its nodes, whence these are, and what is said of it.
+type Granted<'a> = (&'a [(&'a str, &'a str)], &'a [usize], &'a str, &'a str);
+
 #[test]
 fn what_pbs_granted_goes_before_what_was_asked_for() {
     let files = &[
@@ -436,7 +439,7 @@ fn what_pbs_granted_goes_before_what_was_asked_for() {
         ("two", "a\nb"),
         ("one", "a"),
     ];
-    let cases: [(&[(&str, &str)], &[usize], &str, &str); 13] = [
+    let cases: [Granted; 13] = [
         (
             &[
                 ("PBS_NODEFILE", "nf"),
@@ -529,7 +532,7 @@ fn what_slurm_granted_goes_before_what_was_asked_for() {
     let total = |number| ("SLURM_NTASKS", number);
     let most = |number| ("SLURM_NTASKS_PER_NODE", number);
     let counts = ("SLURM_TASKS_PER_NODE", "4(x2),2");
-    let cases: [(&[(&str, &str)], &[usize], &str, &str); 8] = [
+    let cases: [Granted; 8] = [
         (&[list, counts, total("10"), most("4")], &[4, 4, 2], "SLURM_TASKS_PER_NODE", ""),
         (
             &[list, counts, total("4"), most("2")],

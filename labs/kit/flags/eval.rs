@@ -2,9 +2,10 @@
 
 use super::preset::Defaults;
 use super::{COUNTS, positive, whole};
-use crate::{help, report};
+use crate::help;
+use crate::show::thousands;
 use clap::builder::NonEmptyStringValueParser;
-use shardlab::data::Corpus;
+use shardlab::data::{Corpus, Vocabulary};
 use shardlab::error::BadInput;
 
 /// The default prompt.
@@ -58,7 +59,7 @@ impl EvalFlags {
         encode(given).map_err(|unknown| {
             let what =
                 format!("--prompt has the character {unknown:?}, which is not in {}", corpus.name);
-            let (first, more) = report::characters(&corpus.vocabulary);
+            let (first, more) = characters(&corpus.vocabulary);
             BadInput::new(what, format!("the model knows only these: {first:?}{more}"))
         })
     }
@@ -88,4 +89,14 @@ pub struct EvalConfig {
     pub batches: usize,
     pub prompt: String,
     pub prompt_tokens: Vec<u32>,
+}
+
+/// A vocabulary's first hundred characters, and how many more there are, in words.
+pub fn characters(vocabulary: &Vocabulary) -> (String, String) {
+    const MOST: usize = 100;
+    let first = vocabulary.characters().chars().take(MOST).collect();
+    match vocabulary.size().saturating_sub(MOST) {
+        0 => (first, String::new()),
+        more => (first, format!(" and {} more", thousands(more as u64))),
+    }
 }

@@ -25,7 +25,7 @@ mod zero;
 
 pub use comm::{CommFlags, link};
 pub use data::DataFlags;
-pub use eval::{Due, EvalConfig, EvalFlags};
+pub use eval::{Due, EvalConfig, EvalFlags, characters};
 pub use log::LogFlags;
 pub use model::ModelFlags;
 pub use names::with_flags;
