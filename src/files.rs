@@ -203,10 +203,13 @@ pub fn map(path: &Path) -> io::Result<Mmap> {
     }
 }
 
-/// Quotes what a server says in place of a file: "Entry not found". Numbers are no such text, and
-/// JSON is a file of its own.
+/// Quotes what a server says in place of a file: "Entry not found". Numbers are no such text, JSON
+/// is a file of its own, and a few letters may be the rest of one.
 fn answer(bytes: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.len() < 1024)?.trim();
+    let text = std::str::from_utf8(bytes)
+        .ok()
+        .filter(|_| (8..1024).contains(&bytes.len()))?
+        .trim();
     let words = !text.is_empty()
         && !text.starts_with(['{', '['])
         && !text.contains(|c: char| c.is_control() && !c.is_whitespace());

@@ -38,8 +38,10 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts>
         job.poison
             .apply(comm.rank(), n, sampler.nth(&job.corpus.train, n, accumulation))
     };
-    let numbers: HashMap<String, usize> =
-        (0..run.counters.drawn).map(|n| (batch(n).hash(), n)).collect();
+    let hashes: Vec<String> = (0..run.counters.drawn).map(|n| batch(n).hash()).collect();
+    let numbers: HashMap<&String, usize> = hashes.iter().zip(0..).collect();
+    // In a short text, micro-batches can be equal.
+    let unique = numbers.len() == hashes.len();
     let number = |hash: &String| numbers.get(hash).copied();
     let mut taken = 0;
     let mut bad = 0;
@@ -48,7 +50,7 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts>
     for step in &run.steps {
         let learned = trained_on(step, accumulation);
         let own = (step.step - 1) * accumulation..step.step * accumulation;
-        if moved == 0 && !step.drawn.iter().map(number).eq(own.map(Some)) {
+        if moved == 0 && !step.drawn.iter().map(Some).eq(own.map(|n| hashes.get(n))) {
             moved = step.step;
         }
         taken += usize::from(step.outcome.loss().is_some());
@@ -61,7 +63,7 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts>
             next = learned.first().and_then(number).map_or(0, |n| n + 1);
         }
     }
-    let mut mine = vec![bad as u64, moved as u64, next as u64];
+    let mut mine = vec![bad as u64, moved as u64, if unique { next as u64 } else { 0 }];
     mine.extend(run.steps.iter().map(|step| u64::from(step.outcome.loss().is_some())));
     // A rank that skipped alone has made as many steps.
     let mut all = vec![0; mine.len() * comm.size()];
