@@ -206,10 +206,11 @@ pub fn map(path: &Path) -> io::Result<Mmap> {
 /// Quotes what a server says in place of a file: "Entry not found". Numbers are no such text, JSON
 /// is a file of its own, and a few letters may be the rest of one.
 fn answer(bytes: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(bytes)
-        .ok()
-        .filter(|_| (8..1024).contains(&bytes.len()))?
-        .trim();
+    // By its length first: a file may have more bytes than can be looked at.
+    if !(8..1024).contains(&bytes.len()) {
+        return None;
+    }
+    let text = std::str::from_utf8(bytes).ok()?.trim();
     let words = !text.is_empty()
         && !text.starts_with(['{', '['])
         && !text.contains(|c: char| c.is_control() && !c.is_whitespace());

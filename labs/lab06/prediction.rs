@@ -45,7 +45,6 @@ pub fn prediction() -> Result<Question> {
                 in_percent(step(stages, 2 * micro_batches)?.bubble()),
                 "That is so with sixteen micro-batches: twice as many make the bubble about half as large.",
             ),
-            (right.bubble(), "That is the fraction. In percent it is a hundred times as much."),
             (0.0, "Before the first micro-batch reaches the last rank, that rank has nothing to do."),
         ],
         format!(

@@ -314,7 +314,7 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
         2,
         "--embd 32 contradicts the weights in first, which have 16",
     );
-    std::fs::write(dir.path().join("other.txt"), "other letters than the play's: ".repeat(99))
+    std::fs::write(dir.path().join("other.txt"), "other letters than the play's: ".repeat(999))
         .unwrap();
     fails(
         dir.path(),
