@@ -24,7 +24,7 @@ pub struct Measured {
     pub sent: [f64; 2],
     /// Bytes that the forward pass left on the rank with most.
     pub activations: f64,
-    /// The most bytes that one layer's attention holds at once: [`attending`].
+    /// The most bytes that one layer's attention holds at once: [`attending()`].
     pub attending: f64,
     /// Targets that count, on each rank.
     pub tokens: Vec<u64>,

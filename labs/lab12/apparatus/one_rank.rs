@@ -17,7 +17,7 @@ pub struct OneRank {
     pub grad_norm: f64,
     /// Bytes that the forward pass has left for the backward pass.
     pub activations: u64,
-    /// The most bytes that one layer's attention holds at once: [`attending`].
+    /// The most bytes that one layer's attention holds at once: [`attending()`].
     pub attending: f64,
 }
 
