@@ -14,6 +14,9 @@ use shardlab::tensor::random::Stream;
 use shardlab::train::{Config, evaluate};
 use std::path::{Path, PathBuf};
 
+/// Characters of a validation split below which its loss depends on which they are.
+const FEW: usize = 1000;
+
 /// Evaluates a run's model. All ranks compute the loss. Rank 0 prints it, samples text from the
 /// model, and saves weights.
 pub struct Evaluator<'a> {
@@ -65,6 +68,12 @@ impl Evaluator<'_> {
             ""
         };
         screen.say(format!("{}{end}{}\n{text}", screen.bold(&line), screen.dim(saved)));
+        let chars = self.corpus.validation.len();
+        if self.corpus.own && chars < FEW && journal.evaluations.len() == 1 {
+            let name = &self.corpus.name;
+            let note = format!("validation is {chars} characters of {name}: its loss says little");
+            screen.say(screen.row("note", &note));
+        }
         Ok(())
     }
 

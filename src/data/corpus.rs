@@ -20,9 +20,6 @@ const SHAKESPEARE: usize = 1_115_394;
 /// Bytes of a text. Its tokens take four times as many, and the model has one per character.
 const MOST: u64 = 1 << 30;
 
-/// Characters of a validation split below which its loss depends on which they are.
-const FEW: usize = 1000;
-
 /// The command that fetches the real Shakespeare.
 pub const FETCH_COMMAND: &str = "curl -L -o data/tinyshakespeare.txt \
      https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt";
@@ -77,8 +74,8 @@ pub struct Corpus {
     pub embedded: bool,
     /// Whether this is the reader's own text, and none that the published figures are about.
     pub own: bool,
-    /// What the reader should know of an own text before training.
-    pub notes: Vec<String>,
+    /// What the reader should know of the text before training, if there is something.
+    pub note: Option<String>,
     pub vocabulary: Vocabulary,
     /// The first nine tenths.
     pub train: Vec<u32>,
@@ -173,21 +170,14 @@ impl Corpus {
         }
         let (train, validation) = tokens.split_at(tokens.len() * 9 / 10);
         let own = text != EMBEDDED && !is_shakespeare(text);
-        let mut notes = Vec::new();
         let ends = text.matches("</html>").count() + text.matches("</HTML>").count();
         // Several pages are a text about pages, one is what a server sends.
-        if let Some(page) = files::page(text.as_bytes()).filter(|_| ends < 2) {
-            notes.push(format!("{name} is trained on as it is, but {page}"));
-        }
-        if own && validation.len() < FEW {
-            let few = validation.len();
-            notes.push(format!("validation is {few} characters of {name}: its loss says little"));
-        }
+        let page = files::page(text.as_bytes()).filter(|_| ends < 2);
         Ok(Corpus {
             name: name.to_string(),
             embedded: false,
             own,
-            notes,
+            note: page.map(|page| format!("{name} is trained on as it is, but {page}")),
             vocabulary,
             train: train.to_vec(),
             validation: validation.to_vec(),
@@ -274,23 +264,16 @@ mod tests {
             Corpus::read(&path).unwrap()
         };
         let long = read(&format!("\u{feff}{}", "abcdefghij ".repeat(1000)));
-        assert_eq!(long.notes, [""; 0]);
+        assert_eq!(long.note, None);
         assert_eq!(
             (long.own, long.vocabulary.size(), &*long.first_line),
             (true, 11, "abcdefghij abcdefghij abcdefghij abcdefghij abcdefghij abcde")
         );
-        let short = read(&"abc".repeat(100));
-        assert!(
-            short.notes[0].starts_with("validation is 30 characters of "),
-            "{:?}",
-            short.notes
-        );
         let filler = "Not here. ".repeat(1200);
         let page = format!("<!DOCTYPE html><html><body>{filler}</body></html>");
-        let notes = read(&page).notes;
-        assert!(notes.len() == 1 && notes[0].contains("it is an HTML page"), "{notes:?}");
+        assert!(read(&page).note.unwrap().contains("it is an HTML page"));
         // Several are a text about pages.
-        assert_eq!(read(&page.repeat(2)).notes, [""; 0]);
+        assert_eq!(read(&page.repeat(2)).note, None);
         assert!(!Corpus::embedded().unwrap().own);
         assert!(!Corpus::new("a copy", EMBEDDED).unwrap().own);
     }

@@ -38,6 +38,51 @@ fn a_limit_of_memory_is_an_error_and_no_abort() {
     }
 }
 
+/// Overfitting, and a run of two steps, are no faults of a lab: only a loss that rose on what was
+/// trained on is one.
+#[test]
+fn a_run_on_the_readers_own_text_says_what_became_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    // Letters of a generator: nothing but their frequencies is the same in both splits.
+    let mut state: u32 = 1;
+    let mut letter = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        char::from(b'a' + (state >> 24) as u8 % 26)
+    };
+    let text: String = (0..400).map(&mut letter).collect();
+    std::fs::write(dir.path().join("letters"), text).unwrap();
+    let own = "--data letters --layers 1 --heads 2 --embd 32 --block 16 --batch 8 --eval-iters 4";
+    let flat = |screen: String| screen.split_whitespace().collect::<Vec<_>>().join(" ");
+
+    let screen = flat(succeeds(dir.path(), &format!("{own} --steps 150 --lr 0.01 --out heart")));
+    assert!(screen.contains("note learned by heart: the training loss fell, "), "{screen}");
+    assert!(screen.contains(" on 40 characters; a longer text"), "{screen}");
+    let notes = screen.matches("note validation is 40 characters of letters").count();
+    assert_eq!(notes, 1, "{screen}");
+    assert!(dir.path().join("heart/model.safetensors").is_file());
+
+    let screen = flat(succeeds(dir.path(), &format!("{own} --steps 2 --lr 1e-9 --out few")));
+    assert!(screen.contains("note too few steps to tell: "), "{screen}");
+    assert!(dir.path().join("few/model.safetensors").is_file());
+
+    let what = "the training loss rose: lower --lr";
+    fails(dir.path(), &format!("{own} --steps 40 --lr 9 --warmup 1 --out rose"), 1, what);
+    assert!(!dir.path().join("rose/model.safetensors").exists());
+
+    // What a run began with has the lower validation loss, and stays.
+    let weights = |folder: &str| std::fs::read(dir.path().join(folder).join("model.safetensors"));
+    let before = weights("few").unwrap();
+    let on = "--data letters --batch 8 --eval-iters 4 --init-from few --steps 150 --lr 0.01";
+    let screen = flat(succeeds(dir.path(), &format!("{on} --out few")));
+    assert!(screen.contains("note learned by heart"), "{screen}");
+    assert!(weights("few").unwrap() == before);
+    succeeds(dir.path(), &format!("{on} --out other"));
+    assert!(weights("other").is_ok());
+
+    let what = "the validation loss did not fall";
+    fails(dir.path(), &format!("{TINY} --steps 1 --lr 1e-9 --out play"), 1, what);
+}
+
 #[test]
 fn a_run_writes_its_figures_and_its_weights() {
     let dir = tempfile::tempdir().unwrap();
@@ -314,7 +359,7 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
         2,
         "--embd 32 contradicts the weights in first, which have 16",
     );
-    std::fs::write(dir.path().join("other.txt"), "other letters than the play's: ".repeat(999))
+    std::fs::write(dir.path().join("other.txt"), "other letters than the play's: ".repeat(99))
         .unwrap();
     fails(
         dir.path(),

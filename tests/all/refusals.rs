@@ -35,6 +35,29 @@ fn fits(expected: &str, case: &str) -> bool {
     expected.lines().count() == case.lines().count() && expected.lines().zip(case.lines()).all(same)
 }
 
+/// Files that are something else than a reader takes them for.
+fn foreign(folder: &Path) {
+    let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let pointer = format!(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 4976698672\n",
+        "0".repeat(64)
+    );
+    let alphabet: String = ('\u{4e00}'..).take(20_000).collect();
+    std::fs::create_dir(folder.join("weights")).unwrap();
+    for (name, bytes) in [
+        ("pointer", pointer.as_bytes()),
+        ("weights/model.safetensors", pointer.as_bytes()),
+        ("pointer.gguf", pointer.as_bytes()),
+        ("page", b"<!DOCTYPE html>\n<html><title>404</title></html>"),
+        ("utf16", &utf16(&"Who is there? ".repeat(9))),
+        ("cp1252", b"It\x92s late, and nobody answered."),
+        ("gzip", b"\x1f\x8b\x08\0\0\0\0\0\0\x03"),
+        ("alphabet", alphabet.as_bytes()),
+    ] {
+        std::fs::write(folder.join(name), bytes).unwrap();
+    }
+}
+
 /// Runs all cases of a file.
 fn check(folder: &Path, file: &Path) {
     let expected = std::fs::read_to_string(file).unwrap();
@@ -116,11 +139,8 @@ fn programs_refuse_what_the_files_show() {
     std::fs::write(path("empty"), "").unwrap();
     std::fs::write(path("binary"), b"\xff\xfe").unwrap();
     std::fs::write(path("file"), "not a folder").unwrap();
-    let wide: Vec<u8> = "two bytes a letter".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    std::fs::write(path("wide"), wide).unwrap();
-    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n";
-    std::fs::write(path("pointer"), pointer).unwrap();
     std::fs::create_dir(path("folder")).unwrap();
+    foreign(folder.path());
     models(folder.path());
     std::thread::scope(|scope| {
         for entry in std::fs::read_dir(Path::new(ROOT).join("tests/refusals")).unwrap() {

@@ -38,7 +38,7 @@ impl DataFlags {
     /// As [`Corpus::find`].
     pub fn corpus(&self) -> Result<Corpus, BadInput> {
         let corpus = Corpus::find(self.data.as_deref())?;
-        for note in corpus.notes.iter().filter(|_| launch::is_first_process()) {
+        if let Some(note) = corpus.note.as_ref().filter(|_| launch::is_first_process()) {
             eprintln!("note: {note}");
         }
         Ok(corpus)
