@@ -141,9 +141,10 @@ def try_lab(browser, address, programs, lab):
     first, last = json.loads(panel.get_attribute("data-times"))
     print(f"{lab}: first line after {first:.2f} s, then {last - first:.3f} s; its program {seconds:.3f} s", flush=True)
     text, code = screen(browser, panel), panel.get_attribute("data-exit")
+    said = panel.find_element("css selector", "[role=status]").text
     checks = [line for line in text.splitlines() if line.startswith("  check ")]
     if code != "0" or not checks or any("✗" in line for line in checks):
-        found.append(f"ends with {code}: {text[-400:]}")
+        found.append(f"ends with {code}: {said} {text[-400:]}")
     # Checks hold with the same words, and bitwise is bitwise.
     bitwise = lambda text: [line.split("bitwise")[0].rstrip(" …") for line in text.splitlines() if "bitwise" in line and "✓" in line]
     if bitwise(text) != bitwise(theirs):
