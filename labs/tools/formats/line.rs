@@ -1,6 +1,6 @@
 //! The number line: the formats, and a step's numbers on the same scale.
 
-use crate::seen::{EXPONENTS, Magnitudes, Step};
+use crate::seen::{EXPONENTS, Step};
 use kit::number_format::NumberFormat;
 use kit::show::{Screen, pad_left, pad_right};
 
@@ -34,15 +34,7 @@ pub fn drawn(screen: &Screen, step: &Step, number: usize) -> String {
         lines.push(row(&bits, cells.collect()));
     }
     lines.push(String::new());
-    let weights = Magnitudes::of(&step.weights);
-    let updates = Magnitudes::of(&step.updates);
-    for (name, seen) in [
-        ("weights", &weights),
-        ("activations", &step.activations),
-        ("their gradients", &step.activation_gradients),
-        ("weight gradients", &step.weight_gradients),
-        ("updates", &updates),
-    ] {
+    for (name, seen) in step.all() {
         let counts: Vec<u64> = (0..columns).map(|column| seen.within(range(column))).collect();
         lines.push(row(name, heights(screen, &counts)));
     }
@@ -55,17 +47,21 @@ fn row(name: &str, cells: String) -> String {
     format!("  {}{}", pad_right(name, NAMES), cells.trim_end())
 }
 
+/// A power of ten, as a person writes it.
+pub fn power_of_ten(power: i32) -> String {
+    match power {
+        0 => "1".to_string(),
+        power => format!("1e{power}"),
+    }
+}
+
 /// The powers of ten above their columns.
 fn axis(columns: usize) -> String {
     let mut line = String::new();
     for power in NAMED {
         let exponent = (f64::from(power) * std::f64::consts::LOG2_10).floor() as i32;
         let column = ((exponent - EXPONENTS.start) / EACH) as usize;
-        let name = if power == 0 {
-            "1".to_string()
-        } else {
-            format!("1e{power}")
-        };
+        let name = power_of_ten(power);
         if column < columns {
             line = pad_right(&line, column + 1 - name.chars().count().min(column)) + &name;
         }

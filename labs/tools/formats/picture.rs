@@ -1,6 +1,7 @@
 //! The number line for a page: what `line.rs` draws in a terminal, a power of two each.
 
-use crate::seen::{EXPONENTS, Magnitudes, Step};
+use crate::line::power_of_ten;
+use crate::seen::{EXPONENTS, Step};
 use kit::number_format::{NumberFormat, exponent};
 use kit::show::svg::{Anchor, Page, curve_colour, filled, tinted};
 
@@ -25,11 +26,7 @@ pub fn svg(step: &Step, number: usize) -> String {
     let mut page = Page::default();
     for power in NAMED {
         let at = x(f64::from(power) * std::f64::consts::LOG2_10);
-        let name = match power {
-            0 => "1".to_string(),
-            power => format!("1e{power}"),
-        };
-        page.text((at, 12.0), Anchor::Middle, name);
+        page.text((at, 12.0), Anchor::Middle, power_of_ten(power));
         page.line((at, TOP - 8.0), (at, TOP - 3.0), "stroke-opacity=\"0.5\"");
     }
     let bottom = TOP + ROW * NumberFormat::ALL.len() as f64 + 8.0 + CURVE * 5.0;
@@ -48,16 +45,7 @@ pub fn svg(step: &Step, number: usize) -> String {
         page.rect((least, y), (normal - least, BAR), tinted(curve_colour(0)));
         page.rect((normal, y), (end - normal, BAR), filled(curve_colour(0)));
     }
-    let weights = Magnitudes::of(&step.weights);
-    let updates = Magnitudes::of(&step.updates);
-    let all = [
-        ("weights", &weights),
-        ("activations", &step.activations),
-        ("their gradients", &step.activation_gradients),
-        ("weight gradients", &step.weight_gradients),
-        ("updates", &updates),
-    ];
-    for (i, (name, seen)) in all.into_iter().enumerate() {
+    for (i, (name, seen)) in step.all().into_iter().enumerate() {
         let base = TOP + ROW * NumberFormat::ALL.len() as f64 + 8.0 + CURVE * (i + 1) as f64 - 4.0;
         page.text((0.0, base), Anchor::Start, name);
         page.line((LEFT, base), (RIGHT, base), "stroke-opacity=\"0.3\"");
@@ -87,6 +75,7 @@ pub fn svg(step: &Step, number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seen::Magnitudes;
 
     /// The line's ends are f32's, and a step's numbers are where its formats say.
     #[test]

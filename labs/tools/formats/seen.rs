@@ -74,6 +74,19 @@ pub struct Step {
     pub matrices: Vec<(&'static str, Matrix)>,
 }
 
+impl Step {
+    /// The numbers of each kind, by name.
+    pub fn all(&self) -> [(&'static str, Magnitudes); 5] {
+        [
+            ("weights", Magnitudes::of(&self.weights)),
+            ("activations", self.activations.clone()),
+            ("their gradients", self.activation_gradients.clone()),
+            ("weight gradients", self.weight_gradients.clone()),
+            ("updates", Magnitudes::of(&self.updates)),
+        ]
+    }
+}
+
 /// Numbers in rows.
 #[derive(Clone, Default)]
 pub struct Matrix {
