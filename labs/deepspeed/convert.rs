@@ -4,13 +4,14 @@
 use super::know::Rules;
 use super::options::{Options, Watch};
 use super::read::{Parameter, Rest, Slice, Source};
-use super::report::{Report, Results, lock};
+use super::report::Report;
 use super::workers::parallel;
 use super::write::{self, Output};
 use kit::machine::memory_limit_in_words;
 use kit::show::bytes_decimal;
 use shardlab::error::BadInput;
 use shardlab::launch;
+use std::sync::Mutex;
 
 /// Converts a checkpoint of DeepSpeed's. The result's folder appears when it is complete, or not at
 /// all.
@@ -30,17 +31,15 @@ pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, BadInput>
     let rest = source.rest()?;
     let rules = source.rules()?;
     ensure_memory(&source, &parameters, launch::free_memory(0).unwrap_or(u64::MAX))?;
-    if options.dry_run {
-        return finish(&source, &parameters, &rest, rules, None, notes, watch);
+    let output = match options.dry_run {
+        true => None,
+        false => Some(Output::begin(&options.output)?),
+    };
+    let mut report = finish(&source, &parameters, &rest, rules, output.as_ref(), notes, watch)?;
+    if let Some(output) = output {
+        report.bytes = output.publish()?;
     }
-    let output = Output::begin(&options.output)?;
-    match finish(&source, &parameters, &rest, rules, Some(&output), notes, watch) {
-        Ok(report) => Ok(Report { bytes: output.publish()?, ..report }),
-        Err(error) => {
-            output.discard();
-            Err(error)
-        }
-    }
+    Ok(report)
 }
 
 /// Refuses parameters that do not fit in memory. A file can have a size that no disk has, and no
@@ -85,17 +84,17 @@ fn finish(
     mut notes: Vec<String>,
     watch: &dyn Watch,
 ) -> Result<Report, BadInput> {
-    let results = Results::default();
+    let report = Mutex::new(Report::default());
     watch.begin("2. Merging slices", parameters.len() + rest.weights.len());
     parallel(source.options.merge_workers, parameters, |parameter| {
-        write::merge(source, parameter, rules, output, &results)?;
+        write::merge(source, parameter, rules, output, &report)?;
         watch.advance();
         Ok(())
     })?;
-    parallel(source.options.merge_workers, &rest.weights, |weight| {
-        write::merge_frozen(source, weight, rules, output, &results)?;
+    let frozen = parallel(source.options.merge_workers, &rest.weights, |weight| {
+        let numbers = write::merge_frozen(source, weight, rules, output, &report)?;
         watch.advance();
-        Ok(())
+        Ok(numbers)
     })?;
     watch.end();
     let unused = rules.unused();
@@ -115,33 +114,25 @@ fn finish(
     let step = groups.iter().find_map(|group| Some(group.step.as_ref()?.value));
     let mut verified = None;
     if let Some(output) = output {
-        let frozen = rest.weights.iter().map(|weight| &weight.name);
-        write::save(source, output, names.iter().chain(frozen))?;
+        write::save(source, rest, output)?;
         if source.options.verify {
             verified = Some(output.verify()?);
         }
     }
     watch.advance();
     watch.end();
-    notes.extend(results.notes.into_inner().unwrap_or_default());
-    let lacks = write::lacks(source, rest, results.frozen.into_inner(), &mut notes);
-    let slices = parameters.iter().map(|parameter| parameter.slices.len()).sum();
-    let compared = results.compared.into_inner();
-    let not_finite = lock(&results.not_finite);
-    let first = not_finite.keys().next().cloned().unwrap_or_default();
+    let mut report = report.into_inner().unwrap_or_default();
+    notes.append(&mut report.notes);
+    let lacks = write::lacks(source, rest, frozen.iter().sum(), &mut notes);
+    report.compared.1 = parameters.iter().map(|parameter| parameter.slices.len()).sum();
     Ok(Report {
         stage: source.stage,
         ranks: (source.files.dp, source.tp, source.pp),
         step,
         parameters: names,
-        elements: results.elements.into_inner(),
-        fragments: results.fragments.into_inner(),
-        compared: (compared, slices),
-        differ: results.differ.into_inner(),
-        not_finite: (not_finite.values().sum(), first),
         verified,
         notes,
         lacks,
-        bytes: 0,
+        ..report
     })
 }

@@ -13,14 +13,6 @@ use std::path::Path;
 /// Names and shapes of a group's parameters, in order.
 pub type Group = Vec<(String, Vec<usize>)>;
 
-/// A group of these names and shapes.
-pub fn group(parameters: &[(&str, &[usize])]) -> Group {
-    parameters
-        .iter()
-        .map(|(name, shape)| (name.to_string(), shape.to_vec()))
-        .collect()
-}
-
 /// A number that no other element of a small checkpoint has, by name, state, and offset.
 pub fn value(name: &str, state: usize, element: usize) -> f32 {
     let name = name.bytes().fold(7usize, |hash, byte| (hash * 31 + usize::from(byte)) % 9973);
@@ -47,24 +39,6 @@ pub struct Example {
     /// Whether the buffer's order is that of `round_robin_gradients`, and the model's order is
     /// recorded.
     pub round_robin: bool,
-    /// Whether the optimizer has made a step, and so has moments.
-    pub moments: bool,
-    /// Tensors of the model that the optimizer does not have, and that no list names.
-    pub others: Group,
-    /// Weights that are frozen. In stage 3 each rank's file of model states has a part of them.
-    pub frozen: Group,
-    /// Whether frozen weights are left out: `exclude_frozen_parameters`.
-    pub without_frozen: bool,
-    /// The model's buffers, which are whole in every stage.
-    pub buffers: Group,
-    /// A third state of the optimizer, by its name.
-    pub third: Option<&'static str>,
-    /// Entries that DeepSpeed does not write, of the files of model states and of optimizer states.
-    pub unknown: [&'static [&'static str]; 2],
-    /// The version of DeepSpeed that each rank records.
-    pub version: &'static str,
-    /// Rules of tensor parallelism.
-    pub info: Option<fn(&mut Graph) -> Id>,
 }
 
 /// The element of a state: by rank of tensor and pipeline parallelism, name, number of the state,
@@ -83,15 +57,6 @@ impl Example {
             bf16: false,
             last_rank_only: false,
             round_robin: false,
-            moments: true,
-            others: Vec::new(),
-            frozen: Vec::new(),
-            without_frozen: false,
-            buffers: Vec::new(),
-            third: None,
-            unknown: [&[], &[]],
-            version: "0.19.8",
-            info: None,
         }
     }
 
@@ -108,7 +73,7 @@ impl Example {
                     3 => format!("zero_pp_rank_{dp}_mp_rank_{mp:02}_model_states.pt"),
                     _ => format!("mp_rank_{mp:02}_model_states.pt"),
                 };
-                self.save_model(&folder.join(name), mp, dp, values)?;
+                self.save_model(&folder.join(name), mp, values)?;
             }
             let buffers = self.buffers(mp, values);
             for dp in 0..self.ranks {
@@ -119,123 +84,71 @@ impl Example {
         Ok(())
     }
 
-    fn save_model(
-        &self,
-        path: &Path,
-        mp: usize,
-        dp: usize,
-        values: Values,
-    ) -> Result<(), BadInput> {
+    fn save_model(&self, path: &Path, mp: usize, values: Values) -> Result<(), BadInput> {
         let mut file = Contents::default();
         let mut weights = Vec::new();
         let mut shapes = Vec::new();
-        let frozen = if self.without_frozen { &Vec::new() } else { &self.frozen };
-        for group in self.groups[mp].iter().chain([&self.buffers, &self.others, frozen]) {
+        for group in &self.groups[mp] {
             let mut of_group = Vec::new();
             for (name, shape) in group {
                 // In stage 3 no rank has a whole weight.
-                let whole = self.stage < 3 || std::ptr::eq(group, &self.buffers);
-                let here = if whole { shape.clone() } else { vec![0] };
+                let here = if self.stage == 3 { vec![0] } else { shape.clone() };
                 let numel = here.iter().product();
-                let numbers: Vec<f32> =
-                    (0..numel).map(|element| values(mp, name, 0, element)).collect();
-                let weight = file.weight(self.bf16, &here, &numbers);
-                weights.push((file.graph.text(name), weight));
-                let size = file.graph.class("torch", "Size");
-                let sizes = file.numbers(shape);
-                let sizes = file.graph.push(Value::Tuple(sizes));
-                of_group.push((file.graph.text(name), file.graph.call(size, vec![sizes])));
+                let numbers: Vec<f32> = (0..numel).map(|at| values(mp, name, 0, at)).collect();
+                weights.push((name, file.weight(self.bf16, &here, &numbers)));
+                of_group.push((name, file.size(shape)));
             }
-            shapes.push(file.graph.push(Value::Dict(of_group)));
+            shapes.push(file.dict(of_group));
         }
-        // The optimizer does not have the rest.
-        let frozen_shapes = shapes.split_off(self.groups[mp].len())[2];
-        let weights = file.graph.push(Value::Dict(weights));
-        let shapes = file.graph.push(Value::List(shapes));
-        let degrees = [self.degrees.0, self.degrees.1]
-            .map(|degree| file.graph.push(Value::Int(degree as i64)));
-        let degrees = file.dict([("pp_degree", degrees[0]), ("tp_degree", degrees[1])]);
-        let steps = file.graph.push(Value::Int(self.step as i64));
-        let mut entries =
-            vec![("module", weights), ("param_shapes", shapes), ("global_steps", steps)];
-        entries.push(("checkpoint_parallel_dimensions", degrees));
-        if let Some(info) = self.info {
-            entries.push(("universal_checkpoint_info", info(&mut file.graph)));
-        }
-        if !self.buffers.is_empty() {
-            let names = self.buffers.iter().map(|(name, _)| file.graph.text(name)).collect();
-            entries.push(("buffer_names", file.graph.push(Value::List(names))));
-        }
-        if self.without_frozen {
-            entries.push(("frozen_param_shapes", file.graph.push(Value::None)));
-        } else if !frozen.is_empty() && self.stage > 1 {
-            let mut parts = Vec::new();
-            for (name, shape) in frozen {
-                let numel: usize = shape.iter().product();
-                let of_each = if self.stage == 3 {
-                    numel.div_ceil(self.ranks)
-                } else {
-                    numel
-                };
-                let own = of_each * dp..of_each * (dp + 1);
-                let number = |at| if at < numel { values(mp, name, 0, at) } else { -7.0 };
-                let numbers: Vec<f32> = own.map(number).collect();
-                let shape = if self.stage == 3 { vec![of_each] } else { shape.clone() };
-                parts.push((file.graph.text(name), file.weight(self.bf16, &shape, &numbers)));
-            }
-            entries.push(("frozen_param_shapes", frozen_shapes));
-            entries.push(("frozen_param_fragments", file.graph.push(Value::Dict(parts))));
-        }
-        for key in self.unknown[0] {
-            entries.push((key, file.graph.push(Value::List(vec![]))));
-        }
+        let (pp, tp) = self.degrees;
+        let degrees = [("pp_degree", file.int(pp)), ("tp_degree", file.int(tp))];
+        let entries = [
+            ("module", file.dict(weights)),
+            ("param_shapes", file.list(shapes)),
+            ("global_steps", file.int(self.step as usize)),
+            ("checkpoint_parallel_dimensions", file.dict(degrees)),
+        ];
         file.save(path, entries)
     }
 
-    /// The flat buffer of each group: its size, and its states.
-    fn buffers(&self, mp: usize, values: Values) -> Vec<(usize, [Vec<f32>; 3])> {
-        let buffer = |group: &Group| {
-            let numel = |(_, shape): &(String, Vec<usize>)| shape.iter().product::<usize>();
-            let used: usize = group.iter().map(numel).sum();
-            let order = if self.round_robin {
-                by_turns(group.len(), self.ranks)
-            } else {
-                (0..group.len()).collect()
-            };
-            let state = |state: usize| {
-                let mut buffer = Vec::new();
-                for at in &order {
-                    let (name, _) = &group[*at];
-                    buffer.extend(
-                        (0..numel(&group[*at])).map(|element| values(mp, name, state, element)),
-                    );
-                }
-                buffer.resize(used.next_multiple_of(2 * self.ranks), 0.0);
-                buffer
-            };
-            (used, [0, 1, 2].map(state))
-        };
+    /// The elements of a group's flat buffer, by name. Padding has none.
+    fn layout<'a>(&self, group: &'a Group) -> Vec<(Option<&'a str>, Range<usize>)> {
+        let mut order: Vec<usize> = (0..group.len()).collect();
+        if self.round_robin {
+            order = by_turns(group.len(), self.ranks);
+        }
         // In stage 3 each rank has its part of every parameter.
-        let parts = |group: &Group| {
-            let state = |state: usize| {
-                let mut buffer = Vec::new();
-                for dp in 0..self.ranks {
-                    for (name, shape) in group {
-                        let numel: usize = shape.iter().product();
-                        let part = numel.div_ceil(self.ranks);
-                        let own = numel.min(dp * part)..numel.min((dp + 1) * part);
-                        let padding = part - own.len();
-                        buffer.extend(own.map(|at| values(mp, name, state, at)));
-                        buffer.extend(vec![0.0; padding]);
-                    }
-                }
-                buffer
-            };
-            (0, [0, 1, 2].map(state))
+        let parts = if self.stage == 3 { self.ranks } else { 1 };
+        let mut layout = Vec::new();
+        for part in 0..parts {
+            for (name, shape) in order.iter().map(|at| &group[*at]) {
+                let numel: usize = shape.iter().product();
+                let size = numel.div_ceil(parts);
+                let own = numel.min(part * size)..numel.min((part + 1) * size);
+                let padding = 0..size - own.len();
+                layout.extend([(Some(name.as_str()), own), (None, padding)]);
+            }
+        }
+        if self.stage < 3 {
+            let numel = numel(group);
+            layout.push((None, numel..numel.next_multiple_of(2 * self.ranks)));
+        }
+        layout
+    }
+
+    /// The states of each group's flat buffer.
+    fn buffers(&self, mp: usize, values: Values) -> Vec<[Vec<f32>; 3]> {
+        let buffer = |group: &Group, state: usize| {
+            let mut buffer = Vec::new();
+            for (name, range) in self.layout(group) {
+                let number = |at| name.map_or(0.0, |name| values(mp, name, state, at));
+                buffer.extend(range.map(number));
+            }
+            buffer
         };
         self.groups[mp]
             .iter()
-            .map(|group| if self.stage == 3 { parts(group) } else { buffer(group) })
+            .map(|group| [0, 1, 2].map(|state| buffer(group, state)))
             .collect()
     }
 
@@ -244,96 +157,75 @@ impl Example {
         path: &Path,
         mp: usize,
         dp: usize,
-        buffers: &[(usize, [Vec<f32>; 3])],
+        buffers: &[[Vec<f32>; 3]],
     ) -> Result<(), BadInput> {
         let mut file = Contents::default();
         let mut of_groups = Vec::new();
         let mut fp32 = Vec::new();
         let mut pads = Vec::new();
         let mut mappings = Vec::new();
-        for (at, (used, states)) in buffers.iter().enumerate() {
+        for (at, (group, states)) in self.groups[mp].iter().zip(buffers).enumerate() {
             let part = states[0].len() / self.ranks;
-            let slice = |state: usize| &states[state][dp * part..(dp + 1) * part];
             let [value, exp_avg, exp_avg_sq] =
-                [0, 1, 2].map(|state| file.floats(&[part], slice(state)));
+                states.each_ref().map(|state| file.floats(&[part], &state[dp * part..][..part]));
             let step = file.floats(&[], &[self.step as f32]);
-            let mut state = vec![("step", step), (STATES[1], exp_avg), (STATES[2], exp_avg_sq)];
-            if let Some(third) = self.third {
-                state.push((third, file.floats(&[part], slice(2))));
-            }
-            let state = state.into_iter().map(|(key, id)| (file.graph.text(key), id)).collect();
-            let state = file.graph.push(Value::Dict(state));
-            if self.moments {
-                of_groups.push((file.graph.push(Value::Int(at as i64)), state));
-            }
+            let state = file.dict([("step", step), (STATES[1], exp_avg), (STATES[2], exp_avg_sq)]);
+            of_groups.push((file.int(at), state));
             fp32.push(value);
-            let padding = if !self.last_rank_only {
-                paddings(*used, part, self.ranks)[dp]
-            } else if dp + 1 == self.ranks {
-                states[0].len() - used
-            } else {
-                0
-            };
-            pads.push(padding);
-            let shapes = &self.groups[mp][at];
-            let mapping = fragments(shapes, 0..shapes.len(), part, self.ranks).swap_remove(dp);
-            let mapping = mapping
-                .into_iter()
-                .map(|(name, range)| (file.graph.text(&name), file.address(range)))
-                .collect();
-            mappings.push(file.graph.push(Value::Dict(mapping)));
+            let paddings = paddings(numel(group), part, self.ranks);
+            pads.push(match (self.last_rank_only, dp + 1 == self.ranks) {
+                (false, _) => paddings[dp],
+                (true, true) => paddings.iter().sum(),
+                (true, false) => 0,
+            });
+            let mapping = fragments(group, 0..group.len(), part, self.ranks).swap_remove(dp);
+            let mapping = mapping.into_iter().map(|(name, range)| (name, file.address(range)));
+            let mapping: Vec<(String, Id)> = mapping.collect();
+            mappings.push(file.dict(mapping));
         }
         let state = file.graph.push(Value::Dict(of_groups));
-        let fp32 = file.graph.push(Value::List(fp32));
-        let groups = file.graph.push(Value::List(vec![]));
-        let base = file.dict([("state", state), ("param_groups", groups)]);
+        let base = [("state", state), ("param_groups", file.list(vec![]))];
+        let base = file.dict(base);
         let stage = file.graph.class("deepspeed.runtime.zero.config", "ZeroStageEnum");
-        let number = file.graph.push(Value::Int(self.stage as i64));
-        let stage = file.graph.call(stage, vec![number]);
-        let count = file.numbers(&[self.ranks])[0];
-        let inner = if self.stage == 3 {
-            file.dict([
-                ("zero_stage", stage),
-                ("partition_count", count),
-                ("optimizer_state_dict", base),
-                ("fp32_flat_groups", fp32),
-            ])
+        let number = file.int(self.stage);
+        let mut inner = vec![("zero_stage", file.graph.call(stage, vec![number]))];
+        let fp32 = file.list(fp32);
+        if self.stage == 3 {
+            inner.push(("partition_count", file.int(self.ranks)));
+            inner.push(("optimizer_state_dict", base));
+            inner.push(("fp32_flat_groups", fp32));
         } else {
-            let pads = file.numbers(&pads);
-            let counts = file.numbers(&vec![self.ranks; buffers.len()]);
-            let [pads, counts, mappings] =
-                [pads, counts, mappings].map(|list| file.graph.push(Value::List(list)));
-            file.dict([
-                ("zero_stage", stage),
-                ("partition_count", counts),
-                ("group_paddings", pads),
-                ("base_optimizer_state", base),
-                ("single_partition_of_fp32_groups", fp32),
-                ("param_slice_mappings", mappings),
-            ])
-        };
+            inner.push(("partition_count", file.ints(&vec![self.ranks; buffers.len()])));
+            inner.push(("group_paddings", file.ints(&pads)));
+            inner.push(("base_optimizer_state", base));
+            inner.push(("single_partition_of_fp32_groups", fp32));
+            inner.push(("param_slice_mappings", file.list(mappings)));
+        }
         let turns = file.graph.push(Value::Bool(self.round_robin));
         let zero = file.dict([("round_robin_gradients", turns)]);
-        let config = file.dict([("zero_optimization", zero)]);
-        let version = file.graph.text(self.version);
-        let mut entries =
-            vec![("optimizer_state_dict", inner), ("ds_config", config), ("ds_version", version)];
-        for key in self.unknown[1] {
-            entries.push((key, file.graph.push(Value::List(vec![]))));
-        }
+        let entries = [
+            ("optimizer_state_dict", file.dict(inner)),
+            ("ds_config", file.dict([("zero_optimization", zero)])),
+            ("ds_version", file.graph.text("0.19.8")),
+        ];
         file.save(path, entries)
     }
 }
 
+/// Elements of a group.
+fn numel(group: &Group) -> usize {
+    group.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
+}
+
 /// A file's values and storages.
 #[derive(Default)]
-struct Contents {
-    graph: Graph,
-    storages: Vec<(String, Vec<u8>)>,
+pub(crate) struct Contents {
+    pub graph: Graph,
+    pub storages: Vec<(String, Vec<u8>)>,
 }
 
 impl Contents {
-    fn tensor(&mut self, dtype: Dtype, shape: &[usize], bytes: Vec<u8>) -> Id {
+    pub fn tensor(&mut self, dtype: Dtype, shape: &[usize], bytes: Vec<u8>) -> Id {
         let key = self.storages.len().to_string();
         let tensor = self.graph.tensor(dtype, shape, &key);
         self.storages.push((key, bytes));
@@ -345,7 +237,7 @@ impl Contents {
     }
 
     /// A weight, in the type that the model computes with.
-    fn weight(&mut self, half: bool, shape: &[usize], numbers: &[f32]) -> Id {
+    pub fn weight(&mut self, half: bool, shape: &[usize], numbers: &[f32]) -> Id {
         if !half {
             return self.floats(shape, numbers);
         }
@@ -353,32 +245,50 @@ impl Contents {
         self.tensor(Dtype::BF16, shape, bytes.collect())
     }
 
-    fn numbers(&mut self, numbers: &[usize]) -> Vec<Id> {
-        numbers
-            .iter()
-            .map(|number| self.graph.push(Value::Int(*number as i64)))
-            .collect()
+    fn int(&mut self, number: usize) -> Id {
+        self.graph.push(Value::Int(number as i64))
     }
 
-    fn dict<const N: usize>(&mut self, entries: [(&str, Id); N]) -> Id {
-        let entries = entries.map(|(key, value)| (self.graph.text(key), value));
-        self.graph.push(Value::Dict(entries.to_vec()))
+    fn ints(&mut self, numbers: &[usize]) -> Id {
+        let numbers = numbers.iter().map(|number| self.int(*number)).collect();
+        self.list(numbers)
+    }
+
+    pub fn list(&mut self, items: Vec<Id>) -> Id {
+        self.graph.push(Value::List(items))
+    }
+
+    pub fn dict(&mut self, entries: impl IntoIterator<Item = (impl AsRef<str>, Id)>) -> Id {
+        let entries = entries.into_iter();
+        let entries = entries.map(|(key, value)| (self.graph.text(key.as_ref()), value)).collect();
+        self.graph.push(Value::Dict(entries))
+    }
+
+    /// PyTorch's object for a shape.
+    pub fn size(&mut self, shape: &[usize]) -> Id {
+        let class = self.graph.class("torch", "Size");
+        let sizes = shape.iter().map(|size| self.int(*size)).collect();
+        let sizes = self.graph.push(Value::Tuple(sizes));
+        self.graph.call(class, vec![sizes])
     }
 
     /// DeepSpeed's object for a fragment.
     fn address(&mut self, range: Range<usize>) -> Id {
         let class = self.graph.class("deepspeed.utils.tensor_fragment", "fragment_address");
-        let numbers = self.numbers(&[range.len(), range.start]);
-        let object = self.graph.call(class, numbers.clone());
-        let state = self.dict([("numel", numbers[0]), ("start", numbers[1])]);
+        let numel = self.int(range.len());
+        let start = self.int(range.start);
+        let object = self.graph.call(class, vec![numel, start]);
+        let state = self.dict([("numel", numel), ("start", start)]);
         self.graph.set_state(object, state);
         object
     }
 
-    fn save(mut self, path: &Path, entries: Vec<(&str, Id)>) -> Result<(), BadInput> {
-        let entries =
-            entries.into_iter().map(|(key, value)| (self.graph.text(key), value)).collect();
-        self.graph.root = self.graph.push(Value::Dict(entries));
+    fn save<const N: usize>(
+        mut self,
+        path: &Path,
+        entries: [(&str, Id); N],
+    ) -> Result<(), BadInput> {
+        self.graph.root = self.dict(entries);
         save_graph(path, &self.graph, &self.storages)
     }
 }

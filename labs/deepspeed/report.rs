@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
 
 /// The result of a conversion.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +22,8 @@ pub struct Report {
     pub compared: (usize, usize),
     /// Slices whose values differ from these weights. A strict conversion refuses them.
     pub differ: usize,
-    /// Values that are infinite or NaN, and where the first are. They are converted as they are.
-    pub not_finite: (usize, String),
+    /// How many values are infinite or NaN, by state and parameter. They are converted as they are.
+    pub not_finite: BTreeMap<String, usize>,
     /// Files that were read back, if that was asked for.
     pub verified: Option<usize>,
     /// Mistakes of the checkpoint, and how they were put right.
@@ -34,21 +33,6 @@ pub struct Report {
     pub lacks: Vec<(String, Option<String>)>,
     /// Bytes of the result.
     pub bytes: u64,
-}
-
-/// Results of the workers.
-#[derive(Default)]
-pub(super) struct Results {
-    pub elements: AtomicUsize,
-    /// Elements of the weights that the optimizer does not have.
-    pub frozen: AtomicUsize,
-    pub fragments: AtomicUsize,
-    pub compared: AtomicUsize,
-    /// Slices that differ from the model's weights.
-    pub differ: AtomicUsize,
-    /// How many values are infinite or NaN, by state and parameter.
-    pub not_finite: Mutex<BTreeMap<String, usize>>,
-    pub notes: Mutex<Vec<String>>,
 }
 
 /// What the workers share, also after one of them has panicked.

@@ -14,7 +14,9 @@ impl Source {
     /// Refuses files that are probably not those of their ranks in one save. If the conversion is
     /// not strict, `notes` gets every doubt.
     pub fn ensure_own(&self, notes: &mut Vec<String>) -> Result<(), BadInput> {
-        let mut doubts = self.misnamed.clone();
+        let models = self.models.iter().flat_map(|model| &model.misnamed);
+        let shards = self.shards.iter().flatten().filter_map(|shard| shard.misnamed.as_ref());
+        let mut doubts: Vec<String> = models.chain(shards).cloned().collect();
         for shards in &self.shards {
             doubts.extend(copied(shards));
             let first = &shards[0];

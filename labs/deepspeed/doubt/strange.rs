@@ -9,12 +9,13 @@ use std::collections::BTreeSet;
 const SHOWN: usize = 5;
 
 /// The first names of a list, and how many more there are, for a terminal.
-pub(crate) fn first<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+pub(crate) fn first<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
     let more = match names.len().saturating_sub(SHOWN) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    printable(&names.take(SHOWN).collect::<Vec<_>>().join(", ")) + &more
+    let names: Vec<&str> = names.take(SHOWN).map(String::as_str).collect();
+    printable(&names.join(", ")) + &more
 }
 
 /// Help for such a state. What AMSGrad does without it was tried: its first step fails.
@@ -27,11 +28,9 @@ impl Source {
     pub fn ensure_known(&self, notes: &mut Vec<String>) -> Result<(), BadInput> {
         let mut states = BTreeSet::new();
         for shard in self.shards.iter().flatten() {
-            for (at, group) in shard.groups.iter().enumerate() {
-                if group.more.is_empty() {
-                    continue;
-                }
-                let more = first(group.more.iter().map(String::as_str));
+            let groups = shard.groups.iter().enumerate();
+            for (at, group) in groups.filter(|(_, group)| !group.more.is_empty()) {
+                let more = first(group.more.iter());
                 let also = format!(
                     "group {at} also has {more}, which a universal checkpoint has no place for"
                 );
@@ -43,14 +42,11 @@ impl Source {
             }
         }
         notes.extend(states);
-        let of_models = self.models.iter().flat_map(|model| &model.unknown);
-        let of_shards = self.shards.iter().flatten().flat_map(|shard| &shard.unknown);
-        let of_models: BTreeSet<&str> = of_models.map(String::as_str).collect();
-        let of_shards: BTreeSet<&str> = of_shards.map(String::as_str).collect();
-        for (names, of, are) in [
-            (of_models, "model's", "only copied"),
-            (of_shards, "optimizer's", "not converted"),
-        ] {
+        let models = self.models.iter().flat_map(|model| &model.unknown);
+        let shards = self.shards.iter().flatten().flat_map(|shard| &shard.unknown);
+        let models = (models.collect::<BTreeSet<_>>(), "model's", "only copied");
+        let shards = (shards.collect(), "optimizer's", "not converted");
+        for (names, of, are) in [models, shards] {
             if !names.is_empty() {
                 let names = first(names.into_iter());
                 notes.push(format!(

@@ -20,13 +20,13 @@ const MODEL: &str = "
 
 /// A file of optimizer states, and what its two dictionaries of that name have: ZeRO's, for all
 /// stages, for 1 and 2, and for 3; and the optimizer's own.
-pub(crate) const FILE: &str = "optimizer_state_dict ds_config ds_version";
-pub(crate) const ZERO: &str = "
-    zero_stage loss_scaler dynamic_loss_scale overflow partition_count ds_version
+pub(crate) const SHARD: &str = "
+    optimizer_state_dict ds_config ds_version
+    zero_stage loss_scaler dynamic_loss_scale overflow partition_count
     clip_grad base_optimizer_state base_optimizer_state_step single_partition_of_fp32_groups
     group_paddings param_alignment_paddings param_slice_mappings universal_checkpoint_info
-    optimizer_state_dict fp32_flat_groups ds_zero_partition_groups";
-pub(crate) const OPTIMIZER: &str = "state param_groups";
+    fp32_flat_groups ds_zero_partition_groups
+    state param_groups";
 
 /// The keys of a dictionary that are not in a list.
 pub(crate) fn unknown(node: Node, list: &str) -> BTreeSet<String> {

@@ -33,9 +33,7 @@ pub(crate) fn join(rule: &Rule, dtype: Dtype, mut parts: Vec<Part>) -> Result<Pa
             Ok(first)
         }
         Rule::Average => average(dtype, parts),
-        Rule::Joined(_) | Rule::Inner(_) if parts.len() == 1 && !matches!(rule, Rule::Inner(_)) => {
-            Ok(parts.remove(0))
-        }
+        Rule::Joined(_) if parts.len() == 1 => Ok(parts.remove(0)),
         Rule::Joined(dim) => concatenate(*dim, dtype, &parts, whole(parts.len())),
         Rule::Halves => {
             let middles: Vec<usize> = parts

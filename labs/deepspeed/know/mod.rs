@@ -11,7 +11,7 @@ mod merge;
 mod part;
 mod rules;
 
-pub(crate) use keys::{FILE, OPTIMIZER, ZERO, unknown, unknown_of_model};
+pub(crate) use keys::{SHARD, unknown, unknown_of_model};
 pub use layout::paddings;
 pub(crate) use layout::{Shapes, by_turns, fragments};
 pub(crate) use merge::{join, resolve};

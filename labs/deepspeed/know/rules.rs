@@ -58,6 +58,8 @@ pub(crate) enum Rule {
 /// Without rules all parts are joined along the first dimension.
 #[derive(Default)]
 pub(crate) struct Rules {
+    /// Whether the program has recorded any.
+    pub recorded: bool,
     replicated: Vec<Pattern>,
     averaged: Vec<Pattern>,
     rows: Vec<Pattern>,
@@ -81,17 +83,12 @@ impl Rules {
             Some(list) => patterns(list),
             None => Ok(Vec::new()),
         };
-        let widths: BTreeMap<String, Vec<Vec<usize>>> = info
-            .get("sub_param_shard_widths")
-            .into_iter()
-            .flat_map(Node::entries)
-            .filter_map(|(pattern, widths)| {
-                Some((
-                    pattern.text()?.to_string(),
-                    widths.items().map(Node::sizes).collect::<Option<_>>()?,
-                ))
-            })
-            .collect();
+        let recorded = info.get("sub_param_shard_widths").into_iter().flat_map(Node::entries);
+        let widths = |(pattern, widths): (Node, Node)| {
+            let widths = widths.items().map(Node::sizes).collect::<Option<Vec<_>>>()?;
+            Some((pattern.text()?.to_string(), widths))
+        };
+        let widths: BTreeMap<String, Vec<Vec<usize>>> = recorded.filter_map(widths).collect();
         let mut inner = Vec::new();
         for entry in info.get("parameter_with_sub_params").into_iter().flat_map(Node::items) {
             let broken = || "an entry of parameter_with_sub_params is broken".to_string();
@@ -109,6 +106,7 @@ impl Rules {
         }
         let unsupported = info.get("autotp_unsupported_parameter_patterns");
         Ok(Rules {
+            recorded: true,
             replicated: list("tp_replicated_parameter_patterns")?,
             averaged: list("parameter_to_average_patterns")?,
             rows: list("parameter_with_row_parallelism_patterns")?,

@@ -1,19 +1,20 @@
 //! What a folder is that has no files of an optimizer's states, and which folder to give instead.
 
-use super::kind::{Kind, kind};
+use super::kind::{Kind, kind, names};
 use crate::INCOMPLETE;
 use crate::torch::TorchFile;
 use shardlab::checkpoint::files;
 use shardlab::error::BadInput;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// Files that say which folder is the newest: DeepSpeed's, and Megatron-LM's, which has a number.
 const NEWEST: [&str; 2] = ["latest", "latest_checkpointed_iteration.txt"];
 
-const NO_FILE: &str = "has no file zero_pp_rank_…_optim_states.pt";
-
 /// What each kind of folder is, after its name, and what to do.
+const UNKNOWN: [&str; 2] = ["has no file zero_pp_rank_…_optim_states.pt", INCOMPLETE];
+const GONE: [&str; 2] = ["is not there", INCOMPLETE];
 const STAGE_0: [&str; 2] = [
     "was saved without ZeRO (stage 0): it has model states, and no optimizer states in files of their own",
     "nothing in it is divided, so there is nothing to convert: DeepSpeed loads it in stage 0 on any number of ranks",
@@ -37,20 +38,6 @@ pub(super) const EMPTY: [&str; 2] = [
     "give --input_folder the folder of one save, such as checkpoints/global_step100",
 ];
 
-/// The names in a folder, in order.
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
-    names.sort();
-    names
-}
-
-/// Whether a folder has the states of an optimizer.
-fn converts(folder: &Path) -> bool {
-    names(folder).iter().any(|name| matches!(kind(name), Some(Kind::Shard(_))))
-}
-
 /// Whether a folder is a universal checkpoint, or inside one.
 fn universal(folder: &Path) -> bool {
     let whole = |folder: &Path| folder.join("fp32.pt").is_file();
@@ -58,32 +45,33 @@ fn universal(folder: &Path) -> bool {
     whole(folder) || below(folder) || below(&folder.join("zero"))
 }
 
-/// What a folder without the states of an optimizer is, if it is no folder of saves.
-fn other(folder: &Path) -> Option<[&'static str; 2]> {
+/// What a folder without the states of an optimizer is, and what to do.
+fn other(folder: &Path) -> [&'static str; 2] {
     let names = names(folder);
-    let has = |is: fn(&str) -> bool| names.iter().any(|name| is(name));
-    let old = |name: &str| name.contains("zero_pp_rank_") && name.ends_with("optim_states.pt");
-    let weights = |name: &str| name.ends_with(".safetensors") || name == "pytorch_model.bin";
-    let model = names.iter().find(|name| matches!(kind(name), Some(Kind::Model(_))));
+    let kinds: BTreeSet<Kind> = names.iter().filter_map(|name| Some(kind(name)?.0)).collect();
+    let has = |kind| kinds.contains(&kind);
+    let model = names
+        .iter()
+        .find(|name| kind(name).is_some_and(|(kind, _)| kind == Kind::Model));
     let file = model.and_then(|model| TorchFile::open(&folder.join(model)).ok());
-    let has_entry = |key: &str| {
-        let value = file.as_ref().and_then(|file| file.graph.root().get(key));
-        value.map(|value| !value.is_none())
+    let entry = |key: &str| {
+        let root = file.as_ref()?.graph.root();
+        Some(root.get(key).is_some_and(|value| !value.is_none()))
     };
     // With ZeRO a model's file lists the parameters; without, it has the optimizer's state itself.
-    let zero = has_entry("param_shapes") == Some(true);
-    let layers = names.iter().any(|name| matches!(kind(name), Some(Kind::Layer(_))));
-    match (model, has_entry("optimizer")) {
-        _ if universal(folder) => Some(UNIVERSAL),
-        _ if has(old) => Some(OLD),
-        (Some(model), _) if zero || model.contains("zero_pp_rank_") => Some(MISSING),
-        (Some(_), Some(true)) => Some(STAGE_0),
-        (_, Some(false)) => Some(WEIGHTS),
-        (Some(_), None) if !layers => Some(STAGE_0),
-        _ if layers => Some(WEIGHTS),
-        _ if names.is_empty() => Some(EMPTY),
-        _ => has(weights).then_some(WEIGHTS),
-    }
+    let zero = has(Kind::ModelOfRank) || entry("param_shapes") == Some(true);
+    let stage_0 = has(Kind::Model) && entry("optimizer").unwrap_or(!has(Kind::Layer));
+    let weights = has(Kind::Model) || has(Kind::Layer) || has(Kind::Weights);
+    let all = [
+        (!folder.is_dir(), GONE),
+        (names.is_empty(), EMPTY),
+        (universal(folder), UNIVERSAL),
+        (has(Kind::Old), OLD),
+        (zero, MISSING),
+        (stage_0, STAGE_0),
+        (weights && newest(folder).is_none(), WEIGHTS),
+    ];
+    all.into_iter().find(|(is, _)| *is).map_or(UNKNOWN, |(_, other)| other)
 }
 
 /// A file that says which folder is the newest, and that folder's name.
@@ -97,58 +85,59 @@ fn named(folder: &Path) -> Option<(&'static str, String)> {
     })
 }
 
+/// Whether a folder has the states of an optimizer.
+fn converts(folder: &Path) -> bool {
+    names(folder)
+        .iter()
+        .any(|name| kind(name).is_some_and(|(kind, _)| kind == Kind::Shard))
+}
+
+fn below(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let paths = names(folder).into_iter().map(|name| folder.join(name));
+    paths.filter(|path| path.is_dir())
+}
+
 /// The newest folder below that can be converted: of two levels, because a Trainer's output has
 /// `checkpoint-3/global_step3`. The largest step is the newest, or the last that was written.
 pub(super) fn newest(folder: &Path) -> Option<PathBuf> {
-    let below = |folder: &Path| {
-        let paths = names(folder).into_iter().map(|name| folder.join(name));
-        paths.filter(|path| path.is_dir()).collect::<Vec<_>>()
-    };
-    let first = below(folder);
+    let first: Vec<PathBuf> = below(folder).collect();
     let second: Vec<PathBuf> = first.iter().flat_map(|folder| below(folder)).collect();
     let all = first.into_iter().chain(second).filter(|folder| converts(folder));
-    let age = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let begin = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    all.max_by_key(|path| {
+        // The step of checkpoint_3/pytorch_model is 3.
+        let path_below = path.strip_prefix(folder).unwrap_or(path).to_string_lossy();
+        let mut parts = path_below.rsplit(|c: char| !c.is_ascii_digit());
+        let step = parts.find_map(|part| part.parse::<u64>().ok());
         let written = path.metadata().and_then(|data| data.modified());
-        (name[begin..].parse::<u64>().ok(), written.unwrap_or(SystemTime::UNIX_EPOCH))
-    };
-    all.max_by_key(age)
+        (step, written.unwrap_or(SystemTime::UNIX_EPOCH))
+    })
 }
 
 /// Says what a folder is that has no optimizer states, and what to do.
 pub(super) fn nothing(folder: &Path) -> BadInput {
-    let is = |folder: &Path, [is, help]: [&str; 2]| {
-        BadInput::new(format!("{} {is}", folder.display()), help)
-    };
-    let own = other(folder);
-    if let Some(own) = own.filter(|own| *own != WEIGHTS) {
-        return is(folder, own);
-    }
-    let mut what = format!("{} {NO_FILE}", folder.display());
     let mut right = newest(folder);
-    let mut help = own.map(|[_, help]| help);
+    let mut what = folder.display().to_string();
+    let mut said = other(folder);
     if let Some((file, name)) = named(folder) {
         let named = folder.join(&name);
-        let of_named = other(&named).filter(|_| named.is_dir());
         if converts(&named) {
             right = Some(named);
         } else {
-            let is = if named.is_dir() { NO_FILE } else { "is not there" };
-            let is = of_named.map_or(is, |[is, _]| is);
-            what = format!("{}/{file} names {name}, which {is}", folder.display());
-            help = of_named.map_or(Some(INCOMPLETE), |[_, help]| Some(help));
+            what = format!("{what}/{file} names {name}, which");
+            said = other(&named);
         }
+    } else if said == UNKNOWN
+        && right.is_none()
+        && let Some(known) = below(folder).find(|folder| other(folder) != UNKNOWN)
+    {
+        what = known.display().to_string();
+        said = other(&known);
     }
-    if let Some(right) = right {
-        return BadInput::new(what, format!("its newest checkpoint is {}", right.display()));
-    }
-    let below = names(folder).into_iter().map(|name| folder.join(name));
-    let known = below.filter(|path| path.is_dir()).find_map(|path| Some((other(&path)?, path)));
-    match (help, own, known) {
-        (_, Some(own), _) => is(folder, own),
-        (None, _, Some((known, path))) => is(&path, known),
-        _ => BadInput::new(what, help.unwrap_or(INCOMPLETE)),
+    let [is, help] = said;
+    let what = format!("{what} {is}");
+    match right {
+        Some(right) => BadInput::new(what, format!("its newest checkpoint is {}", right.display())),
+        None => BadInput::new(what, help),
     }
 }
 
@@ -218,6 +207,11 @@ mod tests {
                 &["checkpoint-9/global_step9", "checkpoint-10/global_step10"],
                 vec![],
                 "checkpoint-10/global_step10",
+            ),
+            (
+                &["checkpoint_9/pytorch_model", "checkpoint_10/pytorch_model"],
+                vec![],
+                "checkpoint_10/pytorch_model",
             ),
             (
                 &["global_step3", "global_step6"],

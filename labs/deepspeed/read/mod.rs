@@ -14,8 +14,8 @@ mod rest;
 mod shard;
 mod source;
 
-pub(crate) use model::{Model, ensure_name};
+pub(crate) use model::{ensure_name, need};
 pub(crate) use parameters::{Parameter, Slice};
 pub(crate) use rest::{Pieces, Rest, Whole};
-pub(crate) use shard::{Group, Shard, Step};
+pub(crate) use shard::{Group, Shard, Step, optimizer};
 pub(crate) use source::Source;

@@ -1,7 +1,7 @@
 //! A file of model states: shapes of the parameters, rules of tensor parallelism, the weights that
 //! the model computed with, and those that are frozen.
 
-use super::kind::{Rank, rank_of};
+use super::kind::{Rank, misnamed};
 use crate::broken;
 use crate::know::{Rules, Shapes, unknown_of_model};
 use crate::torch::{Node, Stored, TorchFile, Value};
@@ -10,18 +10,21 @@ use shardlab::error::BadInput;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
+/// What a model with experts records.
+const EXPERTS: [&str; 4] = ["ds_autoep_layers", "autoep_layers", "num_experts", "folding"];
+
 pub(crate) struct Model {
     pub path: PathBuf,
     pub groups: Vec<Shapes>,
-    /// Rules for putting parameters together, if the file has any.
-    pub rules: Option<Rules>,
+    /// Rules for putting parameters together.
+    pub rules: Rules,
     /// Tensors of the model as it computes, by name.
     pub weights: BTreeMap<String, Stored>,
     /// Names of tensors that cannot be read: of an unknown type, or with gaps between their
     /// elements.
-    pub unread: Vec<String>,
+    pub unread: BTreeSet<String>,
     /// Shapes of the weights that are frozen. Stage 1 records none.
-    pub frozen: Shapes,
+    pub frozen: BTreeMap<String, Vec<usize>>,
     /// The frozen weights' numbers, one after the other: in stage 3 each rank has a part, and
     /// padding ends the last.
     pub fragments: BTreeMap<String, Vec<Stored>>,
@@ -38,61 +41,37 @@ pub(crate) struct Model {
     /// Ranks of pipeline and tensor parallelism.
     pub degrees: Option<(usize, usize)>,
     pub round_robin: bool,
-    /// The rank that the file names inside.
-    pub named: Option<Rank>,
+    /// What is wrong with files that name a different rank inside.
+    pub misnamed: Vec<String>,
 }
 
 impl Model {
-    pub fn frozen_names(&self) -> impl Iterator<Item = &str> {
-        self.frozen.iter().map(|(name, _)| name.as_str())
-    }
-
-    /// Reads a file, and compares its numbers with their checksums.
-    pub fn read(path: &Path) -> Result<Model, BadInput> {
+    /// Reads a rank's file, and compares its numbers with their checksums.
+    pub fn read(path: &Path, rank: Rank) -> Result<Model, BadInput> {
         let file = TorchFile::open(path)?;
         file.ensure_undamaged()?;
         let root = file.graph.root();
-        let Some(shapes) = root.get("param_shapes").filter(|shapes| !shapes.is_none()) else {
-            return Err(broken(path, "it has no param_shapes"));
-        };
-        for experts in ["ds_autoep_layers", "autoep_layers", "num_experts", "folding"] {
-            let experts = root.get(experts).filter(|experts| !experts.is_none());
-            // A model without experts has an empty list of their numbers.
-            let none = |experts: Node| *experts.value() == Value::List(vec![]);
-            if experts.is_some_and(|experts| !none(experts)) {
-                return Err(broken(
-                    path,
-                    "its experts are divided among ranks, which is not supported",
-                ));
-            }
+        let shapes = need(path, root, "param_shapes")?;
+        // A model without experts has an empty list of their numbers.
+        let none = |of: Node| of.is_none() || *of.value() == Value::List(vec![]);
+        let has = |key: &&str| root.get(key).is_some_and(|experts| !none(experts));
+        if EXPERTS.iter().any(has) {
+            let how = "its experts are divided among ranks, which is not supported";
+            return Err(broken(path, how));
         }
         let groups = shapes
             .items()
             .map(|group| self::shapes(path, group))
             .collect::<Result<Vec<_>, _>>()?;
-        let rules = root.get("universal_checkpoint_info").filter(|info| !info.is_none());
-        let mut weights = BTreeMap::new();
-        let mut unread = Vec::new();
-        for (name, value) in root.get("module").into_iter().flat_map(Node::entries) {
-            let Some(name) = name.text() else { continue };
-            match file.tensor(value) {
-                Ok(Some(weight)) => drop(weights.insert(name.to_string(), weight)),
-                Ok(None) => {}
-                // A tensor of an unknown type cannot be compared, and nothing else is wrong with
-                // it.
-                Err(_) => unread.push(name.to_string()),
-            }
-        }
+        let info = root.get("universal_checkpoint_info").filter(|info| !info.is_none());
+        let rules = info.map(Rules::read).transpose().map_err(|how| broken(path, how))?;
+        let (weights, mut unread) = tensors(&file, root.get("module"));
+        let (fragments, mut more) = tensors(&file, root.get("frozen_param_fragments"));
+        unread.append(&mut more);
         let frozen = root.get("frozen_param_shapes");
-        let mut fragments = BTreeMap::new();
-        for (name, value) in root.get("frozen_param_fragments").into_iter().flat_map(Node::entries)
-        {
-            let Some(name) = name.text() else { continue };
-            match file.tensor(value) {
-                Ok(found) => drop(fragments.insert(name.to_string(), Vec::from_iter(found))),
-                Err(_) => unread.push(name.to_string()),
-            }
-        }
+        let frozen_shapes = frozen.map(|frozen| self::shapes(path, frozen)).transpose()?;
+        let buffers = root.get("buffer_names").into_iter().flat_map(Node::items);
+        let aliases = root.get("shared_params").into_iter().flat_map(Node::entries);
         let text = |name: Node| Some(name.text()?.to_string());
         let degree = |name: &str| {
             let degrees = root.get("checkpoint_parallel_dimensions")?;
@@ -101,29 +80,46 @@ impl Model {
         Ok(Model {
             path: path.to_path_buf(),
             groups,
-            rules: rules
-                .map(|info| Rules::read(info).map_err(|how| broken(path, how)))
-                .transpose()?,
+            rules: rules.unwrap_or_default(),
             weights,
             unread,
-            frozen: frozen.map_or_else(|| Ok(Vec::new()), |frozen| self::shapes(path, frozen))?,
-            fragments,
+            frozen: frozen_shapes.into_iter().flatten().collect(),
+            fragments: fragments.into_iter().map(|(name, part)| (name, vec![part])).collect(),
             without_frozen: frozen.is_some_and(Node::is_none),
-            buffers: {
-                let names = root.get("buffer_names").into_iter().flat_map(Node::items);
-                names.filter_map(text).collect()
-            },
-            aliases: {
-                let names = root.get("shared_params").into_iter().flat_map(Node::entries);
-                names.filter_map(|(name, _)| text(name)).collect()
-            },
+            buffers: buffers.filter_map(text).collect(),
+            aliases: aliases.filter_map(|(name, _)| text(name)).collect(),
             unknown: unknown_of_model(root),
             steps: root.get("global_steps").and_then(Node::int),
             degrees: degree("pp_degree").zip(degree("tp_degree")),
             round_robin: round_robin(root),
-            named: rank_of(file.written_as()),
+            misnamed: misnamed(path, rank, file.written_as()).into_iter().collect(),
         })
     }
+}
+
+/// An entry that a file cannot do without.
+pub(crate) fn need<'a>(path: &Path, node: Node<'a>, key: &str) -> Result<Node<'a>, BadInput> {
+    let found = node.get(key).filter(|found| !found.is_none());
+    found.ok_or_else(|| broken(path, format!("it has no {key}")))
+}
+
+/// The tensors of a dictionary by name, and the names of those that cannot be read: of an unknown
+/// type, or with gaps between their elements. They cannot be compared, and nothing else is wrong.
+pub(super) fn tensors(
+    file: &TorchFile,
+    of: Option<Node>,
+) -> (BTreeMap<String, Stored>, BTreeSet<String>) {
+    let mut tensors = BTreeMap::new();
+    let mut unread = BTreeSet::new();
+    for (name, value) in of.into_iter().flat_map(Node::entries) {
+        let Some(name) = name.text() else { continue };
+        match file.tensor(value) {
+            Ok(Some(tensor)) => drop(tensors.insert(name.to_string(), tensor)),
+            Ok(None) => {}
+            Err(_) => drop(unread.insert(name.to_string())),
+        }
+    }
+    (tensors, unread)
 }
 
 /// Whether the run divided gradients by turns.

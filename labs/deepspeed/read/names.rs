@@ -1,85 +1,78 @@
 //! All files of a checkpoint: every rank's must be there.
 
 use super::folder::{EMPTY, newest, nothing};
-use super::kind::{Kind, Rank, kind};
+use super::kind::{Kind, Rank, kind, names};
 use crate::{LEFT_OVER, broken};
 use shardlab::checkpoint::cause;
 use shardlab::error::BadInput;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The files of a checkpoint. Ranks are in the order of their numbers: as text, "10" would come
-/// before "2".
+/// Files by rank, in the order of numbers: as text, "10" would come before "2".
+type OfRanks = BTreeMap<Rank, PathBuf>;
+
+/// The files of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct Files {
     pub folder: PathBuf,
     /// Model states. In stage 3 each rank has its own; otherwise `dp` is 0.
-    pub models: BTreeMap<Rank, PathBuf>,
+    pub models: OfRanks,
     /// Slices of the optimizer's state.
-    pub shards: BTreeMap<Rank, PathBuf>,
-    /// Ranks of tensor parallelism, if the files of a pipeline's layers say it.
-    pub layer_ranks: Option<usize>,
-    /// The files of a pipeline's layers, with the layers' numbers.
-    pub layers: Vec<(usize, PathBuf)>,
+    pub shards: OfRanks,
+    /// The layers of a pipeline.
+    pub layers: OfRanks,
     pub dp: usize,
     pub mp: usize,
 }
 
+impl Files {
+    /// Ranks of tensor parallelism, if the files of a pipeline's layers say it.
+    pub fn ranks_of_layers(&self) -> Option<usize> {
+        sizes(&self.layers).map(|(ranks, _)| ranks)
+    }
+}
+
 /// Lists the files of the checkpoint in `folder`. Every rank's file must be there.
 pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
-    let entries = std::fs::read_dir(folder).map_err(|error| {
-        let help = match folder.parent().and_then(newest) {
-            Some(newest) => format!(
-                "the newest folder beside it that has optimizer states is {}",
-                newest.display()
-            ),
-            None => EMPTY[1].to_string(),
-        };
-        BadInput::new(
-            format!("cannot read the folder {}: {error}", folder.display()),
-            cause::unread(&error, &help),
-        )
-    })?;
-    let mut zero3 = BTreeMap::new();
-    let mut plain = BTreeMap::new();
-    let mut shards = BTreeMap::new();
-    let mut layers = BTreeMap::<usize, usize>::new();
-    let mut layer_files = Vec::new();
-    let mut names: Vec<String> = entries
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into())
-        .collect();
-    names.sort();
-    for name in names {
+    if let Err(error) = std::fs::read_dir(folder) {
+        let mut help = EMPTY[1].to_string();
+        if let Some(newest) = folder.parent().and_then(newest) {
+            let newest = newest.display();
+            help = format!("the newest folder beside it that has optimizer states is {newest}");
+        }
+        let what = format!("cannot read the folder {}: {error}", folder.display());
+        return Err(BadInput::new(what, cause::unread(&error, &help)));
+    }
+    let mut files = BTreeMap::<Kind, OfRanks>::new();
+    for name in names(folder) {
         let path = folder.join(&name);
-        let (rank, files) = match kind(&name) {
-            Some(Kind::Model(rank)) if name.starts_with("mp_") => (rank, &mut plain),
-            Some(Kind::Model(rank)) => (rank, &mut zero3),
-            Some(Kind::Shard(rank)) => (rank, &mut shards),
-            Some(Kind::Layer(layer)) => {
-                *layers.entry(layer).or_default() += 1;
-                layer_files.push((layer, path));
-                continue;
-            }
-            Some(Kind::Expert) => {
-                let what = format!("{} is a file of experts", path.display());
-                let help =
-                    "experts are divided among ranks in their own way, which is not supported";
-                return Err(BadInput::new(what, help));
-            }
-            None => continue,
-        };
-        if let Some(earlier) = files.insert(rank, path.clone()) {
+        let Some((kind, rank)) = kind(&name) else { continue };
+        if kind == Kind::Expert {
+            let what = format!("{} is a file of experts", path.display());
+            let help = "experts are divided among ranks in their own way, which is not supported";
+            return Err(BadInput::new(what, help));
+        }
+        let earlier = files.entry(kind).or_default().insert(rank, path.clone());
+        // These names have no rank.
+        let earlier = earlier.filter(|_| !matches!(kind, Kind::Old | Kind::Weights));
+        if let Some(earlier) = earlier {
             let error = broken(&path, format!("{} has the same rank", earlier.display()));
             return Err(BadInput { help: LEFT_OVER.replace("of more ranks ", ""), ..error });
         }
     }
+    let mut of = |kind| files.remove(&kind).unwrap_or_default();
+    let shards = of(Kind::Shard);
     let Some((dp, mp)) = sizes(&shards) else {
         return Err(nothing(folder));
     };
     complete(folder, &shards, dp, mp, "optimizer's")?;
     // Only in stage 3 each rank has model states.
-    let (models, of_each) = if plain.is_empty() { (zero3, dp) } else { (plain, 1) };
+    let mut models = of(Kind::Model);
+    let mut of_each = 1;
+    if models.is_empty() {
+        models = of(Kind::ModelOfRank);
+        of_each = dp;
+    }
     let (ranks, states) = sizes(&models).unwrap_or((0, 0));
     if (ranks, states) != (of_each, mp) {
         let how = format!(
@@ -88,44 +81,34 @@ pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
         return Err(BadInput { help: LEFT_OVER.into(), ..broken(folder, how) });
     }
     complete(folder, &models, of_each, mp, "model's")?;
-    let layer_ranks = layers.get(&1).or(layers.values().next()).copied();
-    Ok(Files {
-        folder: folder.to_path_buf(),
-        models,
-        shards,
-        layer_ranks,
-        layers: layer_files,
-        dp,
-        mp,
-    })
+    let layers = of(Kind::Layer);
+    Ok(Files { folder: folder.to_path_buf(), models, shards, layers, dp, mp })
 }
 
-fn sizes(files: &BTreeMap<Rank, PathBuf>) -> Option<(usize, usize)> {
+/// Ranks of data parallelism, and of the rest.
+fn sizes(files: &OfRanks) -> Option<(usize, usize)> {
     let largest = |of: fn(&Rank) -> usize| files.keys().map(of).max();
     Some((largest(|rank| rank.dp)? + 1, largest(|rank| rank.mp)? + 1))
 }
 
 fn complete(
     folder: &Path,
-    files: &BTreeMap<Rank, PathBuf>,
+    files: &OfRanks,
     dp: usize,
     mp: usize,
     of: &str,
 ) -> Result<(), BadInput> {
-    // A single absurd number in a name must not become a long loop.
-    let ranks = (0..mp).flat_map(|mp| (0..dp).map(move |dp| Rank { mp, dp }));
-    let missing: Vec<Rank> = ranks.filter(|rank| !files.contains_key(rank)).take(5).collect();
-    let Some(Rank { mp: m, dp: d }) = missing.first() else {
+    let mut ranks = (0..mp).flat_map(|mp| (0..dp).map(move |dp| Rank { mp, dp }));
+    let Some(Rank { mp: m, dp: d }) = ranks.find(|rank| !files.contains_key(rank)) else {
         return Ok(());
     };
-    let count = match (dp * mp - files.len(), missing.len()) {
-        (1, _) => String::new(),
-        (all, _) => format!(" and {} more", all - 1),
+    let more = match dp * mp - files.len() {
+        1 => String::new(),
+        all => format!(" and {} more", all - 1),
     };
-    Err(broken(
-        folder,
-        format!("the {of} state of rank {d} (mp rank {m}) is missing{count}, of {dp} x {mp} ranks"),
-    ))
+    let how =
+        format!("the {of} state of rank {d} (mp rank {m}) is missing{more}, of {dp} x {mp} ranks");
+    Err(broken(folder, how))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Which ranks' files have the elements of which parameter.
 
+use super::shard::Shard;
 use super::source::Source;
 use crate::broken;
 use shardlab::error::BadInput;
@@ -65,66 +66,50 @@ impl Slice {
 impl Source {
     /// Finds the elements of all parameters. `notes` gets what is odd.
     pub fn parameters(&self, notes: &mut Vec<String>) -> Result<Vec<Parameter>, BadInput> {
-        let mut all: BTreeMap<String, Vec<Option<Slice>>> = BTreeMap::new();
+        let mut all = BTreeMap::<&String, BTreeMap<usize, Slice>>::new();
         let mut order = Vec::new();
-        for mp in 0..self.files.mp {
-            let stage = mp / self.tp;
+        for (mp, model) in self.models.iter().enumerate() {
             let tp = mp % self.tp;
-            let model = &self.models[mp];
-            let shards = &self.shards[mp];
             for (group, shapes) in model.groups.iter().enumerate() {
                 for (name, shape) in shapes {
-                    // In stage 3 the flat buffers need not be those of the list of shapes.
-                    let buffer = match self.stage {
-                        3 => (0..shards[0].groups.len())
-                            .find(|group| {
-                                shards
-                                    .iter()
-                                    .any(|shard| shard.groups[*group].fragments.contains_key(name))
-                            })
-                            .unwrap_or(group),
-                        _ => group,
-                    };
-                    let piece = |dp: usize| {
-                        let group = shards[dp].groups.get(buffer)?;
-                        group.fragments.get(name)
-                    };
-                    let pieces: Vec<(usize, Range<usize>)> = (0..self.files.dp)
-                        .filter_map(|dp| Some((dp, piece(dp)?.clone())))
-                        .filter(|(_, piece)| !piece.is_empty())
-                        .collect();
-                    let slice = Slice { mp, group: buffer, shape: shape.clone(), pieces };
-                    let tied = stage > 0
-                        && model
-                            .rules
-                            .as_ref()
-                            .is_some_and(|rules| matches!(rules.tied(name), Ok(true)));
-                    if tied {
+                    if mp >= self.tp && matches!(model.rules.tied(name), Ok(true)) {
                         continue;
                     }
+                    let slice = self.slice(mp, group, name, shape);
                     self.ensure_whole(name, &slice)?;
-                    let slices = all.entry(name.clone()).or_insert_with(|| {
-                        order.push(name.clone());
-                        (0..self.tp).map(|_| None).collect()
+                    let slices = all.entry(name).or_insert_with(|| {
+                        order.push(name);
+                        BTreeMap::new()
                     });
-                    if slices[tp].is_none() {
-                        slices[tp] = Some(slice);
-                    } else {
+                    if slices.contains_key(&tp) {
                         notes.push(format!("{name} is in several stages of the pipeline: the first stage's is taken"));
                     }
+                    slices.entry(tp).or_insert(slice);
                 }
             }
         }
-        let complete = |name: String| {
-            let slices = all.remove(&name).unwrap_or_default();
-            let missing = slices.iter().position(Option::is_none);
-            if let Some(tp) = missing {
-                let how = format!("tp rank {tp} of {} has nothing of {name}", self.tp);
-                return Err(broken(&self.files.folder, how));
-            }
-            Ok(Parameter { name, slices: slices.into_iter().flatten().collect() })
+        let complete = |name: &String| {
+            let slices = self.of_all(name, all.remove(name).unwrap_or_default())?;
+            Ok(Parameter { name: name.clone(), slices })
         };
         order.into_iter().map(complete).collect()
+    }
+
+    /// One rank's part of a parameter, of which all ranks of data parallelism have some.
+    fn slice(&self, mp: usize, mut group: usize, name: &str, shape: &[usize]) -> Slice {
+        let shards = &self.shards[mp];
+        if self.stage == 3 {
+            // The flat buffers need not be those of the list of shapes.
+            let has = |shard: &Shard| {
+                shard.groups.iter().position(|group| group.fragments.contains_key(name))
+            };
+            group = shards.iter().find_map(has).unwrap_or(group);
+        }
+        let piece = |shard: &Shard| shard.groups.get(group)?.fragments.get(name).cloned();
+        let pieces = shards.iter().enumerate();
+        let pieces = pieces.filter_map(|(dp, shard)| Some((dp, piece(shard)?)));
+        let pieces = pieces.filter(|(_, piece)| !piece.is_empty()).collect();
+        Slice { mp, group, shape: shape.to_vec(), pieces }
     }
 
     fn ensure_whole(&self, name: &str, slice: &Slice) -> Result<(), BadInput> {
@@ -132,16 +117,13 @@ impl Source {
         if found == slice.numel() {
             return Ok(());
         }
-        let ranks: Vec<String> = slice
-            .pieces
-            .iter()
-            .map(|(dp, piece)| format!("rank {dp}: {}", piece.len()))
-            .collect();
+        let shown = slice.pieces.iter().take(8);
+        let shown: Vec<String> =
+            shown.map(|(dp, piece)| format!("rank {dp}: {}", piece.len())).collect();
+        let more = if slice.pieces.len() > shown.len() { ", …" } else { "" };
+        let ranks = shown.join(", ");
         let model = &self.models[slice.mp].path;
         let shape = &slice.shape;
-        let shown = ranks.len().min(8);
-        let more = if ranks.len() > shown { ", …" } else { "" };
-        let ranks = ranks[..shown].join(", ");
         let how = format!(
             "{name} has shape {shape:?} there, and fragments of {found} elements ({ranks}{more})"
         );

@@ -1,8 +1,8 @@
 //! A rank's slice of the optimizer's state: flat buffers, and the fragments of parameters in them.
 
-use super::kind::{Rank, rank_of};
-use super::model::{ensure_name, round_robin};
-use crate::know::{FILE, OPTIMIZER, Shapes, ZERO, unknown};
+use super::kind::{Rank, misnamed};
+use super::model::{ensure_name, need, round_robin};
+use crate::know::{SHARD, Shapes, unknown};
 use crate::torch::{Dtype, Node, Stored, TorchFile};
 use crate::{STATES, broken};
 use shardlab::error::BadInput;
@@ -19,8 +19,8 @@ pub(crate) struct Shard {
     pub round_robin: bool,
     /// Whether parameters are aligned one by one in the flat buffer.
     pub aligned: bool,
-    /// The rank that the file names inside.
-    pub named: Option<Rank>,
+    /// What is wrong with it if it names a different rank inside.
+    pub misnamed: Option<String>,
     /// The version of DeepSpeed, and settings of the optimizer that all ranks share.
     pub settings: String,
     /// The checksums of all numbers.
@@ -74,16 +74,15 @@ impl Shard {
         let Some(stage) = state.get("zero_stage").map_or(Some(1), stage) else {
             return Err(broken(path, "it is of no stage of ZeRO that is known"));
         };
-        let counts =
-            state.get("partition_count").map_or_else(Vec::new, |count| match count.int() {
-                Some(count) => vec![count],
-                None => count.items().filter_map(Node::int).collect(),
-            });
-        if let Some(count) = counts.iter().find(|count| **count != ranks as i64) {
+        // One number, or a list with one for each group.
+        let counts = state.get("partition_count").into_iter();
+        let mut counts = counts.flat_map(|count| count.items().chain([count]));
+        let other = counts.find_map(|count| count.int().filter(|count| *count != ranks as i64));
+        if let Some(count) = other {
             let how =
                 format!("it is one of {count} slices, and the folder has files of {ranks} ranks");
             let error = broken(path, how);
-            if !(1..ranks as i64).contains(count) {
+            if !(1..ranks as i64).contains(&count) {
                 return Err(error);
             }
             let help = format!(
@@ -97,11 +96,12 @@ impl Shard {
         } else {
             stage12(&file, state)?
         };
-        let mut strange = unknown(root, FILE);
-        strange.append(&mut unknown(state, ZERO));
-        if let Some(inner) = inner(state) {
-            strange.append(&mut unknown(inner, OPTIMIZER));
+        for group in &groups {
+            ensure_inside(path, group)?;
+            ensure_apart(path, &group.fragments)?;
         }
+        let levels = [Some(root), Some(state), optimizer(state)].into_iter().flatten();
+        let unknown = levels.flat_map(|level| unknown(level, SHARD)).collect();
         let aligned = state.get("param_alignment_paddings").into_iter().flat_map(Node::items);
         let aligned = aligned.flat_map(Node::items).any(|padding| padding.int() != Some(0));
         Ok(Shard {
@@ -110,24 +110,24 @@ impl Shard {
             stage,
             round_robin: round_robin(root),
             aligned,
-            named: rank_of(file.written_as()),
+            misnamed: misnamed(path, rank, file.written_as()),
             settings: settings(root, state),
             sums: file.sums(),
-            unknown: strange,
+            unknown,
             groups,
         })
     }
 }
 
 /// The optimizer's own dictionary.
-fn inner(state: Node) -> Option<Node> {
+pub(crate) fn optimizer(state: Node) -> Option<Node> {
     let keys = ["optimizer_state_dict", "base_optimizer_state"];
     keys.into_iter().find_map(|key| state.get(key))
 }
 
 /// What all ranks have in common, if they are of one run and one step.
 fn settings(root: Node, state: Node) -> String {
-    let groups = inner(state).and_then(|inner| inner.get("param_groups"));
+    let groups = optimizer(state).and_then(|of| of.get("param_groups"));
     let version = root.get("ds_version").and_then(Node::text).unwrap_or("of no recorded version");
     let mut settings = format!("DeepSpeed {version}");
     for group in groups.into_iter().flat_map(Node::items).take(1000) {
@@ -154,10 +154,6 @@ fn stage(node: Node) -> Option<usize> {
     node.count().or_else(|| by_name(node)).filter(|stage| (1..=3).contains(stage))
 }
 
-fn need<'a>(path: &Path, node: Node<'a>, key: &str) -> Result<Node<'a>, BadInput> {
-    node.get(key).ok_or_else(|| broken(path, format!("it has no {key}")))
-}
-
 fn tensor(file: &TorchFile, node: Option<Node>, what: &str) -> Result<Stored, BadInput> {
     let found = match node {
         Some(node) => file.tensor(node)?,
@@ -166,47 +162,41 @@ fn tensor(file: &TorchFile, node: Option<Node>, what: &str) -> Result<Stored, Ba
     found.ok_or_else(|| broken(file.path(), format!("it has no tensor {what}")))
 }
 
-/// The states that an optimizer has of a buffer, but for its step. `None` is no state.
-fn keys(of: Node) -> Vec<String> {
-    unknown(of, "step").into_iter().collect()
+/// The optimizer's states by group. A file can list so many that a search for each would not end.
+fn by_group(states: Node) -> HashMap<usize, Node> {
+    states.entries().filter_map(|(key, of)| Some((key.count()?, of))).collect()
 }
 
-/// The states of a flat buffer, and the names of those that have no place in the result. `of` is
-/// the optimizer's state of it.
-fn states(
-    file: &TorchFile,
-    of: Option<Node>,
-    fp32: Node,
-    group: usize,
-) -> Result<(Vec<Stored>, Vec<String>), BadInput> {
-    let mut states = vec![tensor(file, Some(fp32), &format!("fp32 of group {group}"))?];
-    let of = of.filter(|of| !keys(*of).is_empty());
-    for name in of.iter().flat_map(|_| &STATES[1..]) {
-        let found = of.and_then(|of| of.get(name)).filter(|found| !found.is_none());
-        if let (None, Some(of)) = (found, of) {
-            let path = file.path().display();
-            let keys = keys(of).join(", ");
+/// The states of flat buffer `at`, without its fragments. `of` is what the optimizer has of it.
+fn group(file: &TorchFile, of: Option<Node>, fp32: Node, at: usize) -> Result<Group, BadInput> {
+    let path = file.path();
+    let mut states = vec![tensor(file, Some(fp32), &format!("fp32 of group {at}"))?];
+    let mut more: Vec<String> = of.into_iter().flat_map(|of| unknown(of, "step")).collect();
+    // Before the optimizer's first step it has none.
+    let moments = if more.is_empty() { &[] } else { &STATES[1..] };
+    for name in moments {
+        if !more.iter().any(|key| key == name) {
             let what = format!(
-                "{path} cannot be converted: group {group} has {keys} and no {name}: its optimizer is not Adam"
+                "{} cannot be converted: group {at} has {} and no {name}: its optimizer is not Adam",
+                path.display(),
+                more.join(", ")
             );
-            return Err(BadInput::new(
-                what,
-                "only Adam's states can be converted: resume on as many ranks as have saved",
-            ));
+            let help = "only Adam's states can be converted: resume on as many ranks as have saved";
+            return Err(BadInput::new(what, help));
         }
-        states.push(tensor(file, found, &format!("{name} of group {group}"))?);
+        let found = of.and_then(|of| of.get(name));
+        states.push(tensor(file, found, &format!("{name} of group {at}"))?);
     }
-    for (state, name) in states.iter().zip(STATES) {
-        if state.shape.len() != 1 {
-            return Err(broken(
-                file.path(),
-                format!("{name} of group {group} has shape {:?}, not one dimension", state.shape),
-            ));
-        }
+    more.retain(|key| !moments.contains(&key.as_str()));
+    let mut named = states.iter().zip(STATES);
+    if let Some((state, name)) = named.find(|(state, _)| state.shape.len() != 1) {
+        let shape = &state.shape;
+        let how = format!("{name} of group {at} has shape {shape:?}, not one dimension");
+        return Err(broken(path, how));
     }
-    let mut more = of.map_or_else(Vec::new, keys);
-    more.retain(|key| !STATES[1..].contains(&key.as_str()));
-    Ok((states, more))
+    let step = step(file, of)?;
+    let fragments = BTreeMap::new();
+    Ok(Group { states, step, padding: None, fragments, more })
 }
 
 fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
@@ -232,26 +222,15 @@ fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
             format!("it has {} flat buffers, and fragments of {}", fp32.len(), mappings.len());
         return Err(broken(path, how));
     }
-    let paddings = state.get("group_paddings");
-    let of_groups: HashMap<i64, Node> =
-        of_groups.entries().filter_map(|(key, of)| Some((key.int()?, of))).collect();
+    let paddings = state.get("group_paddings").into_iter().flat_map(Node::items);
+    let paddings: Vec<Node> = paddings.collect();
+    let of_groups = by_group(of_groups);
     let mut groups = Vec::new();
     for (at, mapping) in mappings.into_iter().enumerate() {
-        let of = of_groups.get(&(at as i64)).copied();
-        let (states, more) = states(file, of, fp32[at], at)?;
+        let group = group(file, of_groups.get(&at).copied(), fp32[at], at)?;
         let fragments = recorded(path, at, mapping)?;
-        for (name, range) in &fragments {
-            ensure_inside(path, name, range, &states)?;
-        }
-        ensure_apart(path, &fragments)?;
-        let step = step(file, of)?;
-        groups.push(Group {
-            states,
-            step,
-            padding: paddings.and_then(|list| list.items().nth(at)?.int()),
-            fragments,
-            more,
-        });
+        let padding = paddings.get(at).and_then(|padding| padding.int());
+        groups.push(Group { padding, fragments, ..group });
     }
     Ok(groups)
 }
@@ -287,6 +266,7 @@ fn stage3(
     let path = file.path();
     let flat: Vec<Node> = need(path, state, "fp32_flat_groups")?.items().collect();
     let of_groups = state.get("optimizer_state_dict").and_then(|inner| inner.get("state"));
+    let of_groups = of_groups.map(by_group).unwrap_or_default();
     let partitions = state.get("ds_zero_partition_groups");
     for partition in partitions.into_iter().flat_map(Node::items) {
         for (key, expected) in [("partition_count", ranks), ("partition_rank", rank.dp)] {
@@ -298,16 +278,7 @@ fn stage3(
     }
     let mut groups = Vec::new();
     for (at, fp32) in flat.iter().enumerate() {
-        let of = of_groups.and_then(|groups| groups.get_at(at as i64));
-        let (states, more) = states(file, of, *fp32, at)?;
-        let step = step(file, of)?;
-        groups.push(Group {
-            states,
-            step,
-            padding: None,
-            fragments: BTreeMap::new(),
-            more,
-        });
+        groups.push(group(file, of_groups.get(&at).copied(), *fp32, at)?);
     }
     if groups.is_empty() {
         return Err(broken(path, "it has no fp32_flat_groups"));
@@ -331,7 +302,6 @@ fn stage3(
             }
             let kept = part.min(numel.saturating_sub(rank.dp * part));
             let range = offset..offset + kept;
-            ensure_inside(path, name, &range, &groups[buffer].states)?;
             groups[buffer].fragments.insert(name.clone(), range);
             offset += part;
         }
@@ -352,17 +322,13 @@ fn ensure_apart(path: &Path, fragments: &BTreeMap<String, Range<usize>>) -> Resu
     }
 }
 
-fn ensure_inside(
-    path: &Path,
-    name: &str,
-    range: &Range<usize>,
-    states: &[Stored],
-) -> Result<(), BadInput> {
-    for (state, kind) in states.iter().zip(STATES) {
-        if range.end > state.numel() {
+/// Refuses fragments that are longer than a state.
+fn ensure_inside(path: &Path, group: &Group) -> Result<(), BadInput> {
+    for (state, kind) in group.states.iter().zip(STATES) {
+        let numel = state.numel();
+        if let Some((name, range)) = group.fragments.iter().find(|(_, range)| range.end > numel) {
             let Range { start, end } = range;
-            let how =
-                format!("{kind} of {name} would be elements {start} to {end} of {}", state.numel());
+            let how = format!("{kind} of {name} would be elements {start} to {end} of {numel}");
             return Err(broken(path, how));
         }
     }

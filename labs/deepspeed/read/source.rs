@@ -9,7 +9,8 @@ use crate::options::{Options, Watch};
 use crate::workers::parallel;
 use crate::{LEFT_OVER, broken};
 use shardlab::error::BadInput;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// All files of a checkpoint, read except for their tensors.
 pub(crate) struct Source {
@@ -23,10 +24,6 @@ pub(crate) struct Source {
     pub models: Vec<Model>,
     /// By `mp`, then by `dp`.
     pub shards: Vec<Vec<Shard>>,
-    /// Files that name a different rank inside than their name says.
-    pub misnamed: Vec<String>,
-    /// The rules of a checkpoint without any.
-    no_rules: Rules,
 }
 
 /// The model states of the first rank of each `mp`. In stage 3 all ranks have some, which must not
@@ -42,6 +39,7 @@ fn first_of_each(all: Vec<(usize, Model)>) -> Result<Vec<Model>, BadInput> {
                 first.fragments.entry(name.clone()).or_default().append(fragments);
             }
             first.unknown.append(&mut model.unknown);
+            first.misnamed.append(&mut model.misnamed);
         }
         let first = models.first().unwrap_or(&model);
         if lists_others || model.steps != first.steps {
@@ -58,18 +56,6 @@ fn first_of_each(all: Vec<(usize, Model)>) -> Result<Vec<Model>, BadInput> {
     Ok(models)
 }
 
-/// What is wrong with a file that names a different rank inside.
-fn misnamed(path: &Path, rank: Rank, named: Option<Rank>) -> Option<String> {
-    let words = |Rank { mp, dp }: Rank| format!("rank {dp} (mp rank {mp})");
-    let named = named.filter(|named| *named != rank)?;
-    Some(format!(
-        "{} was written for {}, and is named for {}",
-        path.display(),
-        words(named),
-        words(rank)
-    ))
-}
-
 impl Source {
     /// Reads all files, except for the numbers of their tensors.
     pub fn read(options: &Options, watch: &dyn Watch) -> Result<Source, BadInput> {
@@ -77,13 +63,8 @@ impl Source {
         let paths: Vec<(&Rank, &PathBuf)> = files.models.iter().collect();
         watch.begin("1. Extracting ZeRO fragments", files.shards.len());
         let all = parallel(options.extract_workers, &paths, |(rank, path)| {
-            Ok((rank.dp, Model::read(path)?))
+            Ok((rank.dp, Model::read(path, **rank)?))
         })?;
-        let named = paths
-            .iter()
-            .zip(&all)
-            .filter_map(|((rank, path), (_, model))| misnamed(path, **rank, model.named));
-        let mut misnamed: Vec<String> = named.collect();
         let models = first_of_each(all)?;
         let tasks: Vec<(&Rank, &PathBuf)> = files.shards.iter().collect();
         let shards = parallel(options.extract_workers, &tasks, |(rank, path)| {
@@ -92,22 +73,18 @@ impl Source {
             shard
         })?;
         watch.end();
-        let named = |shard: &Shard| self::misnamed(&shard.path, shard.rank, shard.named);
-        misnamed.extend(shards.iter().filter_map(named));
         let stage = shards[0].stage;
         if let Some(other) = shards.iter().find(|shard| shard.stage != stage) {
             let first = shards[0].path.display();
             let how = format!("it is of stage {}, and {first} of stage {stage}", other.stage);
             return Err(broken(&other.path, how));
         }
-        let mut by_mp: Vec<Vec<Shard>> = (0..files.mp).map(|_| Vec::new()).collect();
-        for shard in shards {
-            by_mp[shard.rank.mp].push(shard);
-        }
+        let mut shards = shards.into_iter();
+        let by_mp = (0..files.mp).map(|_| shards.by_ref().take(files.dp).collect()).collect();
         let degrees = models[0].degrees.filter(|_| stage < 3);
-        let (pp, tp) = match (degrees, files.layer_ranks) {
+        let (pp, tp) = match (degrees, files.ranks_of_layers()) {
             (Some(degrees), _) => degrees,
-            (None, Some(tp)) if tp > 0 && files.mp.is_multiple_of(tp) => (files.mp / tp, tp),
+            (None, Some(tp)) if files.mp.is_multiple_of(tp) => (files.mp / tp, tp),
             _ => (1, files.mp),
         };
         if pp.checked_mul(tp) != Some(files.mp) {
@@ -123,28 +100,31 @@ impl Source {
             pp,
             models,
             shards: by_mp,
-            misnamed,
-            no_rules: Rules::default(),
         })
+    }
+
+    /// The parts of all ranks of tensor parallelism, if each has one.
+    pub fn of_all<T>(&self, name: &str, parts: BTreeMap<usize, T>) -> Result<Vec<T>, BadInput> {
+        if let Some(tp) = (0..self.tp).find(|tp| !parts.contains_key(tp)) {
+            let how = format!("tp rank {tp} of {} has nothing of {name}", self.tp);
+            return Err(broken(&self.files.folder, how));
+        }
+        Ok(parts.into_values().collect())
     }
 
     /// The rules that join parts of tensor parallelism.
     pub fn rules(&self) -> Result<&Rules, BadInput> {
-        let path = &self.models[0].path;
         // Only the first file's rules count; they are the same in all.
-        let rules = match &self.models[0].rules {
-            Some(rules) => rules,
-            None if self.tp == 1 => &self.no_rules,
-            None => {
-                let what = format!(
-                    "{} has no universal_checkpoint_info, which says how the parts of {} tp ranks are joined",
-                    path.display(),
-                    self.tp
-                );
-                let help = "save it again with a program that records universal_checkpoint_info";
-                return Err(BadInput::new(what, help));
-            }
-        };
+        let Model { path, rules, .. } = &self.models[0];
+        if !rules.recorded && self.tp > 1 {
+            let what = format!(
+                "{} has no universal_checkpoint_info, which says how the parts of {} tp ranks are joined",
+                path.display(),
+                self.tp
+            );
+            let help = "save it again with a program that records universal_checkpoint_info";
+            return Err(BadInput::new(what, help));
+        }
         if !rules.unsupported.is_empty() && self.tp > 1 {
             return Err(broken(
                 path,

@@ -1,11 +1,73 @@
 //! Frozen weights, buffers, and what else the optimizer does not have.
 
 use super::*;
-use crate::torch::{Dtype, save_graph, save_value};
+use crate::torch::{Dtype, save_value};
 
 /// Sizes that no number of ranks divides.
 fn frozen() -> Group {
     group(&[("base.weight", &[3, 7]), ("base.bias", &[1]), ("none", &[0])])
+}
+
+/// Adds tensors to the model in one file. In stage 3 no rank has a whole weight.
+fn add(contents: &mut Contents, example: &Example, group: &Group, mp: usize, values: Values) {
+    for (name, shape) in group {
+        let here = if example.stage == 3 { vec![0] } else { shape.clone() };
+        let numbers: Vec<f32> =
+            (0..here.iter().product()).map(|at| values(mp, name, 0, at)).collect();
+        let weight = contents.weight(example.bf16, &here, &numbers);
+        insert(contents, &["module"], name, weight);
+    }
+}
+
+/// Adds frozen weights, as DeepSpeed saves them: in stage 1 only the model has them, and in stage 3
+/// each rank's file of model states has a part of them.
+fn freeze(folder: &Path, example: &Example, frozen: &Group, values: Values) {
+    let ranks = if example.stage == 3 { example.ranks } else { 1 };
+    for (mp, dp) in (0..example.groups.len()).flat_map(|mp| (0..ranks).map(move |dp| (mp, dp))) {
+        let name = match example.stage {
+            3 => format!("zero_pp_rank_{dp}_mp_rank_{mp:02}_model_states.pt"),
+            _ => format!("mp_rank_{mp:02}_model_states.pt"),
+        };
+        change(&folder.join(name), |contents| {
+            add(contents, example, frozen, mp, values);
+            let mut shapes = Vec::new();
+            let mut parts = Vec::new();
+            for (name, shape) in frozen {
+                let numel: usize = shape.iter().product();
+                let of_each = numel.div_ceil(ranks);
+                let own = of_each * dp..of_each * (dp + 1);
+                let number = |at| if at < numel { values(mp, name, 0, at) } else { -7.0 };
+                let numbers: Vec<f32> = own.map(number).collect();
+                let here = if example.stage < 3 {
+                    shape.clone()
+                } else {
+                    vec![of_each]
+                };
+                shapes.push((name, contents.size(shape)));
+                parts.push((name, contents.weight(example.bf16, &here, &numbers)));
+            }
+            if example.stage > 1 {
+                let shapes = contents.dict(shapes);
+                let parts = contents.dict(parts);
+                insert(contents, &[], "frozen_param_shapes", shapes);
+                insert(contents, &[], "frozen_param_fragments", parts);
+            }
+        });
+    }
+}
+
+/// A checkpoint with the weights of [`frozen`].
+fn saved_frozen(example: &Example) -> TempDir {
+    let dir = saved(example);
+    freeze(&folder(&dir), example, &frozen(), &values);
+    dir
+}
+
+/// A checkpoint whose model has other tensors, which no list names.
+fn saved_with(example: &Example, others: &Group) -> TempDir {
+    let dir = saved(example);
+    change_each(&folder(&dir), "model", |contents| add(contents, example, others, 0, &values));
+    dir
 }
 
 fn rounded(bf16: bool, value: f32) -> f32 {
@@ -30,11 +92,7 @@ fn frozen_weights_are_whole_in_every_stage_and_said() {
     for stage in 1..=3 {
         for ranks in [1, 2, 3, 5] {
             for bf16 in [false, true] {
-                let dir = saved(&Example {
-                    frozen: frozen(),
-                    bf16,
-                    ..Example::new(stage, ranks, groups())
-                });
+                let dir = saved_frozen(&Example { bf16, ..Example::new(stage, ranks, groups()) });
                 let options = options(dir.path());
                 let report = run(&options).unwrap();
                 ensure_right(&options.output, &groups(), stage == 3);
@@ -81,25 +139,24 @@ fn frozen_weights_are_whole_in_every_stage_and_said() {
 /// A dry run says the same. A file with too few fragments is refused, and nothing is written.
 #[test]
 fn frozen_weights_that_are_not_whole_are_refused() {
-    let example = Example { frozen: frozen(), ..Example::new(3, 3, groups()) };
-    let dir = saved(&example);
+    let example = Example::new(3, 3, groups());
+    let dir = saved_frozen(&example);
     let report = run(&Options { dry_run: true, ..options(dir.path()) }).unwrap();
     assert_eq!(report.lacks.len(), 1);
     let model = "zero_pp_rank_1_mp_rank_00_model_states.pt";
     let fewer = Example { ranks: 7, ..example.clone() };
-    std::fs::copy(
-        saved(&fewer).path().join("global_step5").join(model),
-        dir.path().join("global_step5").join(model),
-    )
-    .unwrap();
+    std::fs::copy(folder(&saved_frozen(&fewer)).join(model), folder(&dir).join(model)).unwrap();
     let error = run(&options(dir.path())).unwrap_err();
     assert!(error.contains("frozen base.weight has shape [3, 7] there, and 3 fragments of 17 elements, from 3 ranks"), "{error}");
-    let fewer = Example { frozen: vec![], ..example };
-    std::fs::copy(
-        saved(&fewer).path().join("global_step5").join(model),
-        dir.path().join("global_step5").join(model),
-    )
-    .unwrap();
+    // Ranks of one save have one type.
+    let half = Example { bf16: true, ..example.clone() };
+    std::fs::copy(folder(&saved_frozen(&half)).join(model), folder(&dir).join(model)).unwrap();
+    let error = run(&options(dir.path())).unwrap_err();
+    assert!(
+        error.contains("frozen base.bias has shape [1] there, and 3 fragments"),
+        "{error}"
+    );
+    std::fs::copy(folder(&saved(&example)).join(model), folder(&dir).join(model)).unwrap();
     let error = run(&options(dir.path())).unwrap_err();
     assert!(error.contains("it lists different parameters"), "{error}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -110,12 +167,11 @@ fn frozen_weights_that_are_not_whole_are_refused() {
 #[test]
 fn weights_that_no_file_has_are_said() {
     for stage in [2, 3] {
-        let without = Example {
-            frozen: frozen(),
-            without_frozen: true,
-            ..Example::new(stage, 2, groups())
-        };
-        let dir = saved(&without);
+        let dir = saved(&Example::new(stage, 2, groups()));
+        change_each(&folder(&dir), "model", |contents| {
+            let none = contents.graph.push(Value::None);
+            insert(contents, &[], "frozen_param_shapes", none);
+        });
         let report = run(&options(dir.path())).unwrap();
         let [(what, None)] = &report.lacks[..] else {
             panic!("{:?}", report.lacks)
@@ -128,13 +184,13 @@ fn weights_that_no_file_has_are_said() {
     }
     // It requires a gradient, and the optimizer was not given it.
     let others = group(&[("forgotten.weight", &[2, 3])]);
-    let dir = saved(&Example { others: others.clone(), ..Example::new(3, 2, groups()) });
+    let dir = saved_with(&Example::new(3, 2, groups()), &others);
     let report = run(&options(dir.path())).unwrap();
     let [(what, None)] = &report.lacks[..] else {
         panic!("{:?}", report.lacks)
     };
     assert!(what.starts_with("1 weight (forgotten.weight) in no group of the optimizer: DeepSpeed saves no value in stage 3"), "{what}");
-    let dir = saved(&Example { others, ..Example::new(2, 2, groups()) });
+    let dir = saved_with(&Example::new(2, 2, groups()), &others);
     let report = run(&options(dir.path())).unwrap();
     let [(what, Some(_))] = &report.lacks[..] else {
         panic!("{:?}", report.lacks)
@@ -151,7 +207,15 @@ fn weights_that_no_file_has_are_said() {
 fn buffers_stay_in_the_models_files_and_are_named() {
     let buffers = group(&[("bn.running_mean", &[5]), ("bn.running_var", &[5])]);
     for stage in 1..=3 {
-        let dir = saved(&Example { buffers: buffers.clone(), ..Example::new(stage, 2, groups()) });
+        let dir = saved(&Example::new(stage, 2, groups()));
+        // They are whole in every stage.
+        let whole = Example::new(1, 2, vec![]);
+        change_each(&folder(&dir), "model", |contents| {
+            add(contents, &whole, &buffers, 0, &values);
+            let names = buffers.iter().map(|(name, _)| contents.graph.text(name)).collect();
+            let names = contents.list(names);
+            insert(contents, &[], "buffer_names", names);
+        });
         let options = options(dir.path());
         let report = run(&options).unwrap();
         let [note] = &report.notes[..] else {
@@ -186,12 +250,13 @@ fn frozen_weights_are_joined_like_parameters() {
         let example = Example {
             degrees: (1, 2),
             groups: vec![vec![group(&[("a.weight", &[2, 3])])]; 2],
-            frozen: group(&[("row", &[3, 2]), ("norm", &[3]), ("column", &[2, 3])]),
-            info: Some(info),
             ..Example::new(stage, 2, vec![])
         };
         let dir = tempdir().unwrap();
-        example.save(&dir.path().join("global_step5"), &part).unwrap();
+        example.save(&folder(&dir), &part).unwrap();
+        let frozen = group(&[("row", &[3, 2]), ("norm", &[3]), ("column", &[2, 3])]);
+        freeze(&folder(&dir), &example, &frozen, &part);
+        record(&folder(&dir), info);
         let options = options(dir.path());
         // Only frozen weights match the patterns.
         let report = run(&options).unwrap();
@@ -208,7 +273,18 @@ fn frozen_weights_are_joined_like_parameters() {
 fn a_third_state_is_refused_or_left_out() {
     for stage in 1..=3 {
         for third in ["max_exp_avg_sq", "mu_product"] {
-            let dir = saved(&Example { third: Some(third), ..Example::new(stage, 2, groups()) });
+            let dir = saved(&Example::new(stage, 2, groups()));
+            change_each(&folder(&dir), "optim", |contents| {
+                let states = contents.graph.node(states_of(contents));
+                let states: Vec<Id> = states.entries().map(|(_, state)| state.id).collect();
+                for state in states {
+                    let second = contents.graph.node(state).get("exp_avg_sq").unwrap().id;
+                    let key = contents.graph.text(third);
+                    if let Value::Dict(pairs) = contents.graph.value_mut(state) {
+                        pairs.push((key, second));
+                    }
+                }
+            });
             let options = options(dir.path());
             let error = run(&options).unwrap_err();
             let also = format!(
@@ -231,8 +307,13 @@ fn a_third_state_is_refused_or_left_out() {
 #[test]
 fn entries_that_are_not_known_are_named_once() {
     for stage in 1..=3 {
-        let unknown: [&[&str]; 2] = [&["ema", "args"], &["sketch"]];
-        let dir = saved(&Example { unknown, ..Example::new(stage, 3, groups()) });
+        let dir = saved(&Example::new(stage, 3, groups()));
+        for (kind, key) in [("model", "ema"), ("model", "args"), ("optim", "sketch")] {
+            change_each(&folder(&dir), kind, |contents| {
+                let list = contents.list(vec![]);
+                insert(contents, &[], key, list);
+            });
+        }
         let report = run(&options(dir.path())).unwrap();
         assert_eq!(
             report.notes,
@@ -286,7 +367,7 @@ fn what_a_pipelines_layers_have_besides_is_named() {
 #[test]
 fn extra_states_are_no_weights() {
     let others = group(&[("layer._extra_state", &[2])]);
-    let dir = saved(&Example { others, ..Example::new(1, 2, groups()) });
+    let dir = saved_with(&Example::new(1, 2, groups()), &others);
     let report = run(&options(dir.path())).unwrap();
     assert!(report.lacks.is_empty() && report.notes.len() == 1, "{report:?}");
 }
@@ -294,8 +375,7 @@ fn extra_states_are_no_weights() {
 /// The parts of the last rank are in a type of eight bits that nothing here reads.
 #[test]
 fn weights_of_an_unknown_type_are_left_out_and_said() {
-    let example = Example { frozen: frozen(), ..Example::new(2, 2, groups()) };
-    let dir = saved(&example);
+    let dir = saved_frozen(&Example::new(2, 2, groups()));
     let path = dir.path().join("global_step5/mp_rank_00_model_states.pt");
     let file = TorchFile::open(&path).unwrap();
     let mut graph = file.graph.clone();

@@ -8,12 +8,20 @@ mod refusals;
 mod repairs;
 mod whole;
 
-use super::example::{Example, Group, group, value};
+use super::example::{Contents, Example, Group, Values, value};
 use super::{Options, Report, STATES, convert};
-use crate::torch::{Graph, Id, TorchFile, Value};
+use crate::torch::{Graph, Id, TorchFile, Value, save_graph};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tempfile::{TempDir, tempdir};
+
+/// A group of these names and shapes.
+fn group(parameters: &[(&str, &[usize])]) -> Group {
+    parameters
+        .iter()
+        .map(|(name, shape)| (name.to_string(), shape.to_vec()))
+        .collect()
+}
 
 /// Sizes that no number of ranks divides, in two groups. The last has fewer elements than some jobs
 /// have ranks.
@@ -48,6 +56,66 @@ fn saved(example: &Example) -> TempDir {
     let dir = tempdir().unwrap();
     example.save(&dir.path().join("global_step5"), &values).unwrap();
     dir
+}
+
+/// The folder that `saved` writes.
+fn folder(dir: &TempDir) -> PathBuf {
+    dir.path().join("global_step5")
+}
+
+/// Changes a file: its values, and the numbers of its tensors.
+fn change(path: &Path, edit: impl FnOnce(&mut Contents)) {
+    let file = TorchFile::open(path).unwrap();
+    let bytes = std::fs::read(path).unwrap();
+    let storage = |key: usize| {
+        let range = file.storage(&key.to_string()).ok()?;
+        Some((key.to_string(), bytes[range.start as usize..range.end as usize].to_vec()))
+    };
+    let storages = (0..).map_while(storage).collect();
+    let mut contents = Contents { graph: file.graph.clone(), storages };
+    edit(&mut contents);
+    save_graph(path, &contents.graph, &contents.storages).unwrap();
+}
+
+/// Changes all files of a kind: `model` or `optim`.
+fn change_each(folder: &Path, kind: &str, edit: impl Fn(&mut Contents)) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(&format!("{kind}_states.pt")) {
+            change(&entry.path(), &edit);
+        }
+    }
+}
+
+/// The value that a path of keys leads to.
+fn at(contents: &Contents, keys: &[&str]) -> Id {
+    let root = contents.graph.root();
+    keys.iter().fold(root, |node, key| node.get(key).unwrap()).id
+}
+
+/// Adds an entry to the dictionary that a path of keys leads to.
+fn insert(contents: &mut Contents, keys: &[&str], key: &str, value: Id) {
+    let id = at(contents, keys);
+    let key = contents.graph.text(key);
+    let Value::Dict(pairs) = contents.graph.value_mut(id) else {
+        panic!("{keys:?}")
+    };
+    pairs.push((key, value));
+}
+
+/// The optimizer's states in a file, by group.
+fn states_of(contents: &Contents) -> Id {
+    let root = contents.graph.root().get("optimizer_state_dict").unwrap();
+    let inner = ["base_optimizer_state", "optimizer_state_dict"].into_iter();
+    let inner = inner.filter_map(|key| root.get(key)).next().unwrap();
+    inner.get("state").unwrap().id
+}
+
+/// Records rules of tensor parallelism.
+fn record(folder: &Path, info: fn(&mut Graph) -> Id) {
+    change_each(folder, "model", |contents| {
+        let info = info(&mut contents.graph);
+        insert(contents, &[], "universal_checkpoint_info", info);
+    });
 }
 
 /// The elements of a file of the result, and its shape.

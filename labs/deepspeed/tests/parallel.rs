@@ -29,12 +29,7 @@ fn parallel() -> Example {
         group(&[("wte", &[3, 2]), ("column", &[2, 3]), ("norm", &[3]), ("swiglu", &[2, 2])]);
     let second = group(&[("row.1", &[3, 2]), ("mean", &[4]), ("wte", &[3, 2])]);
     let groups = [first.clone(), first, second.clone(), second].map(|group| vec![group]).to_vec();
-    Example {
-        degrees: (2, 2),
-        groups,
-        info: Some(info),
-        ..Example::new(1, 3, vec![])
-    }
+    Example { degrees: (2, 2), groups, ..Example::new(1, 3, vec![]) }
 }
 
 /// The element of the whole parameter that a rank has.
@@ -53,7 +48,8 @@ fn part(mp: usize, name: &str, state: usize, element: usize) -> f32 {
 #[test]
 fn parts_of_tensor_and_pipeline_parallelism_are_joined() {
     let dir = tempdir().unwrap();
-    parallel().save(&dir.path().join("global_step5"), &part).unwrap();
+    parallel().save(&folder(&dir), &part).unwrap();
+    record(&folder(&dir), info);
     let options = options(dir.path());
     let report = run(&options).unwrap();
     assert_eq!((report.ranks, report.compared), ((3, 2, 2), (12, 12)));
@@ -106,7 +102,8 @@ fn parts_that_contradict_a_rule_are_refused() {
                 0.0
             }
     };
-    parallel().save(&dir.path().join("global_step5"), &different).unwrap();
+    parallel().save(&folder(&dir), &different).unwrap();
+    record(&folder(&dir), info);
     let error = run(&options(dir.path())).unwrap_err();
     assert!(
         error.contains(
@@ -116,6 +113,7 @@ fn parts_that_contradict_a_rule_are_refused() {
     );
     let unused = Example { groups: vec![groups()], degrees: (1, 1), ..parallel() };
     let dir = saved(&unused);
+    record(&folder(&dir), info);
     let error = run(&options(dir.path())).unwrap_err();
     assert!(
         error.contains(r"no parameter matches the recorded patterns norm, mean, row\.\d+"),
@@ -173,7 +171,6 @@ fn a_fused_layer_is_joined_by_its_map() {
     let example = Example {
         degrees: (1, 2),
         groups: groups.to_vec(),
-        info: Some(fused),
         ..Example::new(1, 3, vec![])
     };
     let part = |mp: usize, name: &str, state: usize, element: usize| {
@@ -185,7 +182,8 @@ fn a_fused_layer_is_joined_by_its_map() {
         value(name, state, whole)
     };
     let dir = tempdir().unwrap();
-    example.save(&dir.path().join("global_step5"), &part).unwrap();
+    example.save(&folder(&dir), &part).unwrap();
+    record(&folder(&dir), fused);
     let options = options(dir.path());
     run(&options).unwrap();
     for (number, kind) in STATES.iter().enumerate() {

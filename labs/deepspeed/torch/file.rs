@@ -130,7 +130,7 @@ impl TorchFile {
     }
 
     /// The bytes of the file that a storage has.
-    pub(super) fn storage(&self, key: &str) -> Result<Range<u64>, BadInput> {
+    pub(crate) fn storage(&self, key: &str) -> Result<Range<u64>, BadInput> {
         self.find(key).map_err(|how| self.error(&how))
     }
 

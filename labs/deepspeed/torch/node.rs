@@ -106,19 +106,17 @@ impl<'a> Node<'a> {
 
     /// A text, if it is one.
     pub fn text(self) -> Option<&'a str> {
-        if let Value::Text(text) = self.value() {
-            Some(text)
-        } else {
-            None
+        match self.value() {
+            Value::Text(text) => Some(text),
+            _ => None,
         }
     }
 
     /// A class's module and name.
     pub fn class(self) -> Option<(&'a str, &'a str)> {
-        if let Value::Class(class) = self.value() {
-            Some((&class.0, &class.1))
-        } else {
-            None
+        match self.value() {
+            Value::Class(class) => Some((&class.0, &class.1)),
+            _ => None,
         }
     }
 

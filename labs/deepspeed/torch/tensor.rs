@@ -22,34 +22,34 @@ pub enum Dtype {
     Bool,
 }
 
-/// Each type, with its storage class and its name in torch.
-const DTYPES: [(Dtype, &str, &str); 10] = [
-    (Dtype::F64, "DoubleStorage", "float64"),
-    (Dtype::F32, "FloatStorage", "float32"),
-    (Dtype::F16, "HalfStorage", "float16"),
-    (Dtype::BF16, "BFloat16Storage", "bfloat16"),
-    (Dtype::I64, "LongStorage", "int64"),
-    (Dtype::I32, "IntStorage", "int32"),
-    (Dtype::I16, "ShortStorage", "int16"),
-    (Dtype::I8, "CharStorage", "int8"),
-    (Dtype::U8, "ByteStorage", "uint8"),
-    (Dtype::Bool, "BoolStorage", "bool"),
+/// Each type, with its storage class, its name in torch, and the bytes of an element. In the order
+/// of [`Dtype`].
+const DTYPES: [(Dtype, &str, &str, usize); 10] = [
+    (Dtype::F64, "DoubleStorage", "float64", 8),
+    (Dtype::F32, "FloatStorage", "float32", 4),
+    (Dtype::F16, "HalfStorage", "float16", 2),
+    (Dtype::BF16, "BFloat16Storage", "bfloat16", 2),
+    (Dtype::I64, "LongStorage", "int64", 8),
+    (Dtype::I32, "IntStorage", "int32", 4),
+    (Dtype::I16, "ShortStorage", "int16", 2),
+    (Dtype::I8, "CharStorage", "int8", 1),
+    (Dtype::U8, "ByteStorage", "uint8", 1),
+    (Dtype::Bool, "BoolStorage", "bool", 1),
 ];
 
 impl Dtype {
     /// Bytes per element.
     pub fn size(self) -> usize {
-        match self {
-            Dtype::F64 | Dtype::I64 => 8,
-            Dtype::F32 | Dtype::I32 => 4,
-            Dtype::F16 | Dtype::BF16 | Dtype::I16 => 2,
-            Dtype::I8 | Dtype::U8 | Dtype::Bool => 1,
-        }
+        DTYPES[self as usize].3
     }
 
     /// Its name in torch.
     pub fn name(self) -> &'static str {
-        DTYPES.iter().find(|(dtype, ..)| *dtype == self).map_or("?", |(.., name)| name)
+        DTYPES[self as usize].2
+    }
+
+    pub(super) fn storage(self) -> &'static str {
+        DTYPES[self as usize].1
     }
 
     /// Elements of this type as f32.
@@ -71,18 +71,9 @@ impl Dtype {
         }
     }
 
-    pub(super) fn storage(self) -> &'static str {
-        DTYPES
-            .iter()
-            .find(|(dtype, ..)| *dtype == self)
-            .map_or("?", |(_, storage, _)| storage)
-    }
-
-    pub(super) fn find(name: &str) -> Option<Dtype> {
-        DTYPES
-            .iter()
-            .find(|(_, storage, dtype)| name == *storage || name == *dtype)
-            .map(|(dtype, ..)| *dtype)
+    fn find(name: &str) -> Option<Dtype> {
+        let found = DTYPES.iter().find(|(_, storage, dtype, _)| [*storage, *dtype].contains(&name));
+        found.map(|(dtype, ..)| *dtype)
     }
 }
 
@@ -100,34 +91,33 @@ pub(super) struct Tensor {
 
 /// The tensor that a value is, or `None` if it is none.
 pub(super) fn find(node: Node) -> Result<Option<Tensor>, String> {
-    let Some(((module, name), args)) = node.call() else {
-        return Ok(None);
-    };
+    match node.call() {
+        Some((function, args)) => made(function, args),
+        None => Ok(None),
+    }
+}
+
+/// The tensor that a function makes of its arguments.
+fn made(function: (&str, &str), args: Node) -> Result<Option<Tensor>, String> {
     let arg = |at: usize| args.items().nth(at);
-    match (module, name) {
+    match function {
         ("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_tensor_v3") => {
             let (Some(storage), Some(offset), Some(shape), Some(stride)) =
                 (arg(0), arg(1), arg(2), arg(3))
             else {
                 return Err("a tensor of its pickle has too few arguments".to_string());
             };
-            rebuild(storage, offset, shape, stride, arg(6)).map(Some)
+            // The third version names the type itself, because its storage has none.
+            let dtype = arg(6).filter(|_| function.1.ends_with("_v3"));
+            rebuild(storage, offset, shape, stride, dtype).map(Some)
         }
-        ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => match arg(0) {
-            Some(tensor) => find(tensor),
-            None => Ok(None),
-        },
+        ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => {
+            arg(0).map_or(Ok(None), find)
+        }
         // A function, a class and the function's arguments.
         ("torch._tensor", "_rebuild_from_type_v2") => {
-            let (Some(function), Some(inner)) = (arg(0).and_then(Node::class), arg(2)) else {
-                return Ok(None);
-            };
-            let inner: Vec<Node> = inner.items().collect();
-            match (function, &inner[..]) {
-                (("torch._utils", "_rebuild_tensor_v2"), [storage, offset, shape, stride, ..]) => {
-                    rebuild(*storage, *offset, *shape, *stride, None).map(Some)
-                }
-                (("torch._utils", "_rebuild_parameter"), [tensor, ..]) => find(*tensor),
+            match (arg(0).and_then(Node::class), arg(2)) {
+                (Some(function), Some(args)) => made(function, args),
                 _ => Ok(None),
             }
         }
@@ -153,7 +143,6 @@ fn rebuild(
     let (Some("storage"), Some(key)) = (kind.text(), key.text()) else {
         return Err(broken("a broken storage"));
     };
-    // The third version names the type itself, because its storage has none.
     let name = dtype.unwrap_or(*class).class().map_or("?", |(_, name)| name);
     let dtype = Dtype::find(name)
         .ok_or_else(|| broken(&format!("elements of type {name}, which is not supported")))?;
@@ -195,6 +184,14 @@ pub(crate) fn last(shape: &[usize], stride: &[usize]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_type_has_its_row() {
+        for (at, (dtype, storage, name, _)) in DTYPES.into_iter().enumerate() {
+            assert_eq!(dtype as usize, at);
+            assert_eq!([storage, name].map(Dtype::find), [Some(dtype); 2]);
+        }
+    }
 
     #[test]
     fn every_type_becomes_f32() {

@@ -103,34 +103,21 @@ impl Graph {
         &mut self.values[id.0 as usize]
     }
 
-    /// Calls `each` with every value that `id` refers to directly.
-    pub(super) fn children(&self, id: Id, each: &mut dyn FnMut(Id)) {
-        let pairs = |pairs: &[(Id, Id)], each: &mut dyn FnMut(Id)| {
-            for (key, value) in pairs {
-                each(*key);
-                each(*value);
-            }
-        };
+    /// Every value that `id` refers to directly.
+    fn children(&self, id: Id) -> Vec<Id> {
+        let both =
+            |pairs: &[(Id, Id)]| pairs.iter().flat_map(|(key, value)| [*key, *value]).collect();
         match self.value(id) {
-            Value::List(items) | Value::Tuple(items) => {
-                for item in items {
-                    each(*item);
-                }
-            }
-            Value::Dict(entries) => pairs(entries, each),
-            Value::Persistent(reference) => each(*reference),
+            Value::List(items) | Value::Tuple(items) => items.clone(),
+            Value::Dict(pairs) => both(pairs),
+            Value::Persistent(reference) => vec![*reference],
             Value::Object(object) => {
-                each(object.class);
-                each(object.args);
-                for item in &object.items {
-                    each(*item);
-                }
-                pairs(&object.pairs, each);
-                if let Some(state) = object.state {
-                    each(state);
-                }
+                let mut children: Vec<Id> = both(&object.pairs);
+                children.extend([object.class, object.args]);
+                children.extend(object.items.iter().chain(&object.state));
+                children
             }
-            _ => {}
+            _ => Vec::new(),
         }
     }
 
@@ -148,12 +135,12 @@ impl Graph {
                     Value::Long(bytes) => 32 + bytes.len() as u64,
                     _ => 32,
                 };
-                self.children(id, &mut |child| {
+                for child in self.children(id) {
                     if let Known::Tree { levels, bytes } = known[child.0 as usize] {
                         deepest = deepest.max(levels);
                         size = size.saturating_add(bytes);
                     }
-                });
+                }
                 if deepest >= DEPTH {
                     return Err(format!(
                         "its pickle nests containers more than {DEPTH} levels deep"
@@ -168,14 +155,14 @@ impl Graph {
             } else if known[at] == Known::Nothing {
                 known[at] = Known::Open;
                 stack.push((id, true));
-                let mut cyclic = false;
-                self.children(id, &mut |child| match known[child.0 as usize] {
-                    Known::Nothing => stack.push((child, false)),
-                    Known::Open => cyclic = true,
-                    Known::Tree { .. } => {}
-                });
-                if cyclic {
-                    return Err("a container in its pickle contains itself".to_string());
+                for child in self.children(id) {
+                    match known[child.0 as usize] {
+                        Known::Nothing => stack.push((child, false)),
+                        Known::Open => {
+                            return Err("a container in its pickle contains itself".to_string());
+                        }
+                        Known::Tree { .. } => {}
+                    }
                 }
             }
         }

@@ -1,13 +1,12 @@
 //! The optimizer's state that all ranks share: hyperparameters, the loss scaler, versions.
 
 use super::output::Output;
+use crate::INCOMPLETE;
 use crate::know::Part;
-use crate::read::{Source, ensure_name};
+use crate::read::{Rest, Source, ensure_name, need, optimizer};
 use crate::torch::{Graph, Id, Node, TorchFile, Value, save_value};
-use crate::{INCOMPLETE, broken};
 use shardlab::checkpoint::cause;
 use shardlab::error::BadInput;
-use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Entries that consist of slices. They are in the parameters' own folders.
@@ -17,12 +16,8 @@ const SLICES: [&str; 3] = [
     "single_partition_of_fp32_groups",
 ];
 
-/// Writes what does not belong to one parameter. `names` are written.
-pub(crate) fn save<'a>(
-    source: &Source,
-    output: &Output,
-    names: impl Iterator<Item = &'a String>,
-) -> Result<(), BadInput> {
+/// Writes what does not belong to one parameter.
+pub(crate) fn save(source: &Source, rest: &Rest, output: &Output) -> Result<(), BadInput> {
     write(output, &source.shards[0][0].path, source.stage)?;
     for path in source.files.models.values() {
         let to = output.folder().join(path.file_name().unwrap_or_default());
@@ -31,33 +26,13 @@ pub(crate) fn save<'a>(
             BadInput::new(what, cause::unread(&error, INCOMPLETE))
         })?;
     }
-    if source.stage < 3 {
-        save_others(source, output, names.map(String::as_str).collect())?;
-    }
-    Ok(())
-}
-
-/// Writes the model's tensors that the optimizer does not have, buffers and second names of
-/// parameters included, as DeepSpeed's converter does in stages 1 and 2. Its loader reads none of
-/// them: with `load_universal` it loads what the optimizer has, and leaves the module alone.
-fn save_others<'a>(
-    source: &'a Source,
-    output: &Output,
-    mut written: BTreeSet<&'a str>,
-) -> Result<(), BadInput> {
-    for model in &source.models {
-        for (name, weight) in &model.weights {
-            if !written.insert(name) {
-                continue;
-            }
-            ensure_name(&model.path, name)?;
-            let mut part = Part {
-                shape: weight.shape.clone(),
-                bytes: vec![0; weight.numel() * weight.dtype.size()],
-            };
-            weight.read(0..weight.numel(), &mut part.bytes)?;
-            output.other(name, weight.dtype, &part)?;
-        }
+    // As DeepSpeed's converter does in stages 1 and 2. Its loader reads none of them: with
+    // `load_universal` it loads what the optimizer has, and leaves the module alone.
+    for (name, value) in rest.copied.iter().filter(|_| source.stage < 3) {
+        ensure_name(&source.models[0].path, name)?;
+        let mut bytes = vec![0; value.numel() * value.dtype.size()];
+        value.read(0..value.numel(), &mut bytes)?;
+        output.other(name, value.dtype, &Part { shape: value.shape.clone(), bytes })?;
     }
     Ok(())
 }
@@ -66,15 +41,7 @@ fn save_others<'a>(
 fn write(output: &Output, shard: &Path, stage: usize) -> Result<(), BadInput> {
     let file = TorchFile::open(shard)?;
     let mut graph = file.graph.clone();
-    let root = file.graph.root();
-    let state = root
-        .get("optimizer_state_dict")
-        .ok_or_else(|| broken(shard, "it has no optimizer_state_dict"))?;
-    let inner = if stage == 3 {
-        "optimizer_state_dict"
-    } else {
-        "base_optimizer_state"
-    };
+    let state = need(shard, file.graph.root(), "optimizer_state_dict")?;
     let mut pairs: Vec<(Id, Id)> = Vec::new();
     for (key, value) in state.entries() {
         let name = key.text().unwrap_or_default();
@@ -88,7 +55,7 @@ fn write(output: &Output, shard: &Path, stage: usize) -> Result<(), BadInput> {
         };
         pairs.push((key.id, value));
     }
-    if let Some(groups) = state.get(inner).and_then(|inner| inner.get("param_groups")) {
+    if let Some(groups) = optimizer(state).and_then(|of| of.get("param_groups")) {
         let key = graph.text("param_groups");
         pairs.push((key, groups.id));
     }

@@ -2,15 +2,19 @@
 //! what the optimizer has, in every stage, and leaves the module alone.
 
 use crate::doubt::first;
-use crate::read::{Model, Rest, Source};
+use crate::read::{Rest, Source};
 use kit::show::thousands;
-use std::collections::BTreeSet;
 use std::path::Path;
 
 const LOADER: &str =
     "DeepSpeed's loader of universal checkpoints restores nothing that the optimizer does not have";
 const ELSEWHERE: &str =
     "Load the values in your program, from where the run had them, before deepspeed.initialize";
+
+/// What happened to tensors of which the result has no value.
+const LOST: &str = "in no group of the optimizer: DeepSpeed saves no value in stage 3";
+const UNREAD: &str = "left out: the type of the numbers cannot be read here";
+const OF_LAYERS: &str = "in no group of the optimizer, frozen or a buffer, in the files layer_…";
 
 /// Names in a line of Python.
 const NAMED: usize = 3;
@@ -24,11 +28,11 @@ pub(crate) fn lacks(
     notes: &mut Vec<String>,
 ) -> Vec<(String, Option<String>)> {
     let mut all = Vec::new();
-    let names: Vec<&str> = rest.weights.iter().map(|weight| weight.name.as_str()).collect();
+    let names: Vec<&String> = rest.weights.iter().map(|weight| &weight.name).collect();
     if !names.is_empty() {
-        let frozen: BTreeSet<&str> = source.models.iter().flat_map(Model::frozen_names).collect();
+        let listed = |name| source.models.iter().any(|model| model.frozen.contains_key(name));
         // Stage 1 lists none, so that the program can also have forgotten a weight.
-        let or = match names.iter().all(|name| frozen.contains(name)) {
+        let or = match names.iter().all(|name| listed(*name)) {
             true => "",
             false => ", or in no group of the optimizer,",
         };
@@ -46,38 +50,21 @@ pub(crate) fn lacks(
         }
         all.push((what + ":", Some(python(&names, &source.options.output))));
     }
-    let without_frozen = source.models.iter().any(|model| model.without_frozen);
-    if source.stage > 1 && without_frozen {
+    if source.stage > 1 && source.models.iter().any(|model| model.without_frozen) {
         let what = "saved with exclude_frozen_parameters: frozen weights, if the model has some, are in no file";
         all.push((format!("{what}. {ELSEWHERE}"), None));
     }
     for (names, noun, what, help) in [
-        (
-            &rest.lost,
-            "weight",
-            "in no group of the optimizer: DeepSpeed saves no value in stage 3",
-            ELSEWHERE,
-        ),
-        (
-            &rest.unread,
-            "tensor",
-            "left out: the type of the numbers cannot be read here",
-            ELSEWHERE,
-        ),
-        (
-            &rest.of_layers,
-            "layers' tensor",
-            "in no group of the optimizer, frozen or a buffer, in the files layer_…",
-            LOADER,
-        ),
+        (&rest.lost, "weight", LOST, ELSEWHERE),
+        (&rest.unread, "tensor", UNREAD, ELSEWHERE),
+        (&rest.of_layers, "layers' tensor", OF_LAYERS, LOADER),
     ] {
         if !names.is_empty() {
-            let names = counted(noun, names.iter().map(String::as_str));
-            all.push((format!("{names} {what}. {help}"), None));
+            all.push((format!("{} {what}. {help}", counted(noun, names.iter())), None));
         }
     }
     if !rest.buffers.is_empty() {
-        let names = counted("buffer", rest.buffers.iter().map(String::as_str));
+        let names = counted("buffer", rest.buffers.iter());
         let file = source.models[0].path.file_name().unwrap_or_default().display();
         notes.push(format!("{names}, kept under \"module\" in {file}. {LOADER}"));
     }
@@ -85,21 +72,21 @@ pub(crate) fn lacks(
 }
 
 /// How many there are, and the names of the first.
-fn counted<'a>(noun: &str, names: impl ExactSizeIterator<Item = &'a str>) -> String {
+fn counted<'a>(noun: &str, names: impl ExactSizeIterator<Item = &'a String>) -> String {
     let end = if names.len() == 1 { "" } else { "s" };
     format!("{} {noun}{end} ({})", thousands(names.len() as u64), first(names))
 }
 
 /// Python that loads weights into `model`: these, or all that are frozen.
-fn python(names: &[&str], output: &Path) -> String {
-    let names = if names.len() <= NAMED {
-        format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", "))
-    } else {
-        "[n for n, p in model.named_parameters() if not p.requires_grad]".to_string()
-    };
+fn python(names: &[&String], output: &Path) -> String {
+    let mut frozen = "[n for n, p in model.named_parameters() if not p.requires_grad]".to_string();
+    if names.len() <= NAMED {
+        let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+        frozen = format!("[{}]", names.join(", "));
+    }
     let folder = quoted(&format!("{}/zero/", output.display()));
     format!(
-        "for frozen in {names}: model.get_parameter(frozen).data.copy_(torch.load({folder} + frozen + \"/fp32.pt\")[\"param\"])"
+        "for frozen in {frozen}: model.get_parameter(frozen).data.copy_(torch.load({folder} + frozen + \"/fp32.pt\")[\"param\"])"
     )
 }
 
@@ -114,7 +101,7 @@ mod tests {
 
     #[test]
     fn names_and_folders_are_pythons_texts() {
-        let line = python(&["a.weight"], Path::new("my \"u\\niversal\""));
+        let line = python(&[&"a.weight".to_string()], Path::new("my \"u\\niversal\""));
         let folder = r#""my \"u\\niversal\"/zero/""#;
         assert_eq!(
             line,
@@ -122,6 +109,6 @@ mod tests {
                 "for frozen in [\"a.weight\"]: model.get_parameter(frozen).data.copy_(torch.load({folder} + frozen + \"/fp32.pt\")[\"param\"])"
             )
         );
-        assert!(python(&["a", "b", "c", "d"], Path::new("u")).contains("not p.requires_grad]:"));
+        assert!(python(&[&String::new(); 4], Path::new("u")).contains("not p.requires_grad]:"));
     }
 }

@@ -41,7 +41,7 @@ impl Output {
             side: files::beside(to)?,
             written: Mutex::default(),
         };
-        files::make(&output.side.join("zero")).inspect_err(|_| output.discard())?;
+        files::make(&output.side.join("zero"))?;
         Ok(output)
     }
 
@@ -102,19 +102,10 @@ impl Output {
         Ok(written.len())
     }
 
-    /// Removes what has been written, after an error.
-    pub fn discard(&self) {
-        files::discard(&self.side);
-    }
-
     /// Makes the folder visible, and names it as the newest. Returns its bytes.
     pub fn publish(self) -> Result<u64, BadInput> {
-        let show = || -> Result<u64, BadInput> {
-            let bytes = sync(&self.side)?;
-            files::rename(&self.side, &self.to)?;
-            Ok(bytes)
-        };
-        let bytes = show().inspect_err(|_| self.discard())?;
+        let bytes = sync(&self.side)?;
+        files::rename(&self.side, &self.to)?;
         let beside = self.to.with_file_name(format!(".{LATEST}.partial"));
         let name = self.to.file_name().unwrap_or_default().to_string_lossy();
         let named = files::write(&beside, name.as_bytes())
@@ -125,6 +116,13 @@ impl Output {
             BadInput { what, ..error }
         })?;
         Ok(bytes)
+    }
+}
+
+/// Removes what has been written, unless it is visible.
+impl Drop for Output {
+    fn drop(&mut self) {
+        files::discard(&self.side);
     }
 }
 

@@ -3,12 +3,12 @@
 use super::output::Output;
 use crate::know::{Part, Rule, Rules, join, resolve};
 use crate::read::{Parameter, Pieces, Slice, Source, Whole};
-use crate::report::{Results, lock};
+use crate::report::{Report, lock};
 use crate::torch::Dtype;
 use crate::{STATES, broken};
 use shardlab::error::BadInput;
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Mutex;
 
 const PATTERNS: &str =
     "save again with patterns in universal_checkpoint_info that say how this parameter is divided";
@@ -19,7 +19,7 @@ pub(crate) fn merge(
     parameter: &Parameter,
     rules: &Rules,
     output: Option<&Output>,
-    results: &Results,
+    report: &Mutex<Report>,
 ) -> Result<(), BadInput> {
     let Parameter { name, slices } = parameter;
     let path = &source.models[slices[0].mp].path;
@@ -45,22 +45,15 @@ pub(crate) fn merge(
             let bytes = slice.read(source, state, 0..slice.numel())?;
             dtype = of(slice)[state].dtype;
             if state == 0 {
-                results.fragments.fetch_add(slice.pieces.len(), Relaxed);
-                check(source, parameter, tp, &bytes, results)?;
+                lock(report).fragments += slice.pieces.len();
+                check(source, parameter, tp, &bytes, report)?;
             }
             parts.push(Part { shape: slice.shape.clone(), bytes });
         }
-        let mut whole = join(&rule, dtype, parts)
-            .map_err(|how| broken(path, format!("{state_name} of {name}: {how}")))?;
-        if let Some(rows) = words {
-            trim(&mut whole, rows);
-        }
-        let not_finite = not_finite(dtype, &whole.bytes);
-        if not_finite > 0 {
-            lock(&results.not_finite).insert(format!("{state_name} of {name}"), not_finite);
-        }
+        let what = format!("{state_name} of {name}");
+        let mut whole = joined(path, &what, dtype, (&rule, words), parts, report)?;
         if state == 0 {
-            results.elements.fetch_add(whole.shape.iter().product(), Relaxed);
+            lock(report).elements += whole.shape.iter().product::<usize>();
         }
         if bare {
             whole.shape = vec![whole.shape.iter().product()];
@@ -91,41 +84,46 @@ fn rule<'a>(
     Ok((rule, rules.rows_of_vocabulary(name).map_err(refused)?))
 }
 
-/// One weight that the optimizer does not have. It has a value, and no moments.
+/// One weight that the optimizer does not have. It has a value, and no moments. Returns how many
+/// numbers it has.
 pub(crate) fn merge_frozen(
     source: &Source,
     weight: &Whole,
     rules: &Rules,
     output: Option<&Output>,
-    results: &Results,
-) -> Result<(), BadInput> {
+    report: &Mutex<Report>,
+) -> Result<usize, BadInput> {
     let Whole { name, parts } = weight;
-    let path = &source.models[parts[0].mp].path;
+    let path = &source.models[0].path;
     let (rule, words) = rule(path, rules, name, parts.iter().map(|part| &part.shape[..]))?;
-    let dtype = parts[0].dtype();
-    let read = |part: &Pieces| Ok(Part { shape: part.shape.clone(), bytes: part.read()? });
-    if let Some(other) = parts.iter().find(|part| part.dtype() != dtype) {
-        let (found, first) = (other.dtype().name(), dtype.name());
-        return Err(broken(
-            path,
-            format!("{name} is {first} there, and {found} on another tp rank"),
-        ));
+    let parts = parts.iter().map(Pieces::read).collect::<Result<Vec<_>, _>>()?;
+    let whole = joined(path, name, Dtype::F32, (&rule, words), parts, report)?;
+    if let Some(output) = output {
+        output.other(name, Dtype::F32, &whole)?;
     }
-    let parts = parts.iter().map(read).collect::<Result<Vec<_>, BadInput>>()?;
+    Ok(whole.shape.iter().product())
+}
+
+/// Joins the parts of one tensor, without the rows that pad a vocabulary. Counts numbers that are
+/// not finite.
+fn joined(
+    path: &Path,
+    what: &str,
+    dtype: Dtype,
+    (rule, words): (&Rule, Option<usize>),
+    parts: Vec<Part>,
+    report: &Mutex<Report>,
+) -> Result<Part, BadInput> {
     let mut whole =
-        join(&rule, dtype, parts).map_err(|how| broken(path, format!("{name}: {how}")))?;
+        join(rule, dtype, parts).map_err(|how| broken(path, format!("{what}: {how}")))?;
     if let Some(rows) = words {
         trim(&mut whole, rows);
     }
     let not_finite = not_finite(dtype, &whole.bytes);
     if not_finite > 0 {
-        lock(&results.not_finite).insert(name.clone(), not_finite);
+        lock(report).not_finite.insert(what.to_string(), not_finite);
     }
-    results.frozen.fetch_add(whole.shape.iter().product(), Relaxed);
-    match output {
-        Some(output) => output.other(name, dtype, &whole),
-        None => Ok(()),
-    }
+    Ok(whole)
 }
 
 /// The rows of the vocabulary, without those that pad it.
@@ -142,7 +140,7 @@ fn check(
     parameter: &Parameter,
     tp: usize,
     values: &[u8],
-    results: &Results,
+    report: &Mutex<Report>,
 ) -> Result<(), BadInput> {
     let name = &parameter.name;
     let slice = &parameter.slices[tp];
@@ -150,7 +148,7 @@ fn check(
         return Ok(());
     };
     let Some(difference) = difference else {
-        results.compared.fetch_add(1, Relaxed);
+        lock(report).compared.0 += 1;
         return Ok(());
     };
     let model = &source.models[slice.mp].path;
@@ -167,8 +165,8 @@ fn check(
         let help = "the files are not from the same save, or their elements are in an order that is not known";
         return Err(BadInput::new(what, help));
     }
-    results.differ.fetch_add(1, Relaxed);
-    lock(&results.notes).push(what);
+    lock(report).differ += 1;
+    lock(report).notes.push(what);
     Ok(())
 }
 

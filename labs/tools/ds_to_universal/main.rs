@@ -7,7 +7,7 @@
 //! Run `cargo run --bin ds_to_universal -- --input_folder checkpoints/global_step5 --output_folder
 //! checkpoints/global_step5_universal`.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 use clap::Parser;
 use deepspeed::{Options, Report, Watch, convert};
 use kit::help;
@@ -21,26 +21,21 @@ use std::time::Instant;
 /// The heading of flags that DeepSpeed's converter has and that change nothing here.
 const SAME: &str = "Accepted, because DeepSpeed's converter has them";
 
+/// Why nothing is needed of them.
+const STRICT: &str = "--strict: a conversion is strict without it, too";
+const KEEP: &str = "--keep_temp_folder: nothing temporary is written, so nothing is kept";
+const INJECT: &str = "--inject_missing_state: not needed, a save without universal_checkpoint_info is converted as it is";
+
 /// Convert a DeepSpeed checkpoint to a universal one.
 #[derive(Parser)]
-#[command(name = "ds_to_universal", version)]
+#[command(name = "ds_to_universal", version, next_help_heading = "Folders")]
 #[command(after_long_help = end_of_help())]
 struct Args {
     /// Folder of one save, such as checkpoints/global_step5
-    #[arg(
-        long = "input_folder",
-        alias = "input-folder",
-        value_name = "DIR",
-        help_heading = "Folders"
-    )]
+    #[arg(long = "input_folder", alias = "input-folder", value_name = "DIR")]
     input: PathBuf,
     /// Folder for the result, such as checkpoints/global_step5_universal
-    #[arg(
-        long = "output_folder",
-        alias = "output-folder",
-        value_name = "DIR",
-        help_heading = "Folders"
-    )]
+    #[arg(long = "output_folder", alias = "output-folder", value_name = "DIR")]
     output: PathBuf,
     /// Files that are read at the same time
     #[arg(long = "num_extract_workers", alias = "num-extract-workers", value_name = "N", default_value_t = 4, value_parser = workers, help_heading = "Work")]
@@ -104,15 +99,9 @@ fn run(args: Args) -> Result<()> {
     screen.say(screen.row("from", &args.input.display().to_string()));
     screen.say(screen.row("to", &args.output.display().to_string()));
     for (given, why) in [
-        (args.strict, "--strict: a conversion is strict without it, too"),
-        (
-            args.keep_temp_folder,
-            "--keep_temp_folder: nothing temporary is written, so nothing is kept",
-        ),
-        (
-            args.inject_missing_state,
-            "--inject_missing_state: not needed, a save without universal_checkpoint_info is converted as it is",
-        ),
+        (args.strict, STRICT),
+        (args.keep_temp_folder, KEEP),
+        (args.inject_missing_state, INJECT),
     ] {
         if given {
             screen.say(screen.row("flag", why));
@@ -133,30 +122,28 @@ fn run(args: Args) -> Result<()> {
     // An error begins its own line.
     let report = convert(&options, &bars).inspect_err(|_| screen.say(""))?;
     summary(&screen, &options, &report, begin.elapsed().as_secs_f64());
-    let (values, first) = &report.not_finite;
-    ensure!(
-        *values == 0 || !options.verify,
-        "{}\nhelp: the run had diverged before it saved: resume from an earlier checkpoint",
-        infinite(*values, first)
-    );
-    Ok(())
+    match infinite(&report).filter(|_| options.verify) {
+        Some(infinite) => bail!(
+            "{infinite}\nhelp: the run had diverged before it saved: resume from an earlier checkpoint"
+        ),
+        None => Ok(()),
+    }
 }
 
-fn infinite(values: usize, first: &str) -> String {
-    format!(
-        "values that are infinite or NaN: {}, the first in {first}",
-        thousands(values as u64)
-    )
+/// How many values are infinite or NaN, if any, and where the first are.
+fn infinite(report: &Report) -> Option<String> {
+    let (first, _) = report.not_finite.first_key_value()?;
+    let values = thousands(report.not_finite.values().sum::<usize>() as u64);
+    Some(format!("values that are infinite or NaN: {values}, the first in {first}"))
 }
 
 fn summary(screen: &Screen, options: &Options, report: &Report, seconds: f64) {
     let dot = screen.separator();
     let Report { ranks: (dp, tp, pp), parameters, .. } = report;
     let step = report.step.map_or(String::new(), |step| format!("{dot}step {step}"));
-    let parallel = if tp * pp > 1 {
-        format!(" x {tp} (tensor) x {pp} (pipeline)")
-    } else {
-        String::new()
+    let parallel = match tp * pp {
+        1 => String::new(),
+        _ => format!(" x {tp} (tensor) x {pp} (pipeline)"),
     };
     screen.say("");
     let saved = format!("{dp}{parallel} ranks{dot}ZeRO stage {}{step}", report.stage);
@@ -178,9 +165,8 @@ fn summary(screen: &Screen, options: &Options, report: &Report, seconds: f64) {
     for note in &report.notes {
         screen.say(screen.row("note", note));
     }
-    let (values, first) = &report.not_finite;
-    if *values > 0 && !options.verify {
-        screen.say(screen.row("warning", &infinite(*values, first)));
+    if let Some(infinite) = infinite(report).filter(|_| !options.verify) {
+        screen.say(screen.row("warning", &infinite));
     }
     match report.compared {
         (0, _) => screen.say(
