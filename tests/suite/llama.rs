@@ -11,7 +11,7 @@ use shardlab::model::{Build, Llama, Pass, Plain};
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule, Stages};
-use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig};
+use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig, ZeroInference};
 use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 use shardlab::tensor::random::Stream;
 use shardlab::tensor::{IGNORED, Params, Precision};
@@ -269,7 +269,10 @@ pub fn generated(
         })
     };
     let text = if sharing.zero {
-        let zero = model.shard(&llama.params, mesh.group(Axis::Data), Wrap::Blocks, precision)?;
+        let data = mesh.group(Axis::Data);
+        let zero = model.begin(data, |begin| {
+            ZeroInference::new(&llama.params, data, Wrap::Blocks, precision, begin)
+        })?;
         let text = zero.passes(run)?;
         let shards = zero.bytes().shards;
         assert!(

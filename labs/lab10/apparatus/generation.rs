@@ -17,7 +17,7 @@ use shardlab::launch;
 use shardlab::mesh::{Axis, Mesh};
 use shardlab::model::Llama;
 use shardlab::parallel::TensorParallel;
-use shardlab::parallel::zero::{Stage, Wrap};
+use shardlab::parallel::zero::{Stage, Wrap, ZeroInference};
 use shardlab::plan::ModelShape;
 use std::io::Write;
 
@@ -83,7 +83,10 @@ fn one_rank(
     };
     let data = mesh.group(Axis::Data);
     let done = if config.zero_stage == Stage::Three {
-        weights.shard(&llama.params, data, Wrap::Blocks, dtype)?.passes(&mut run)?
+        let zero = weights.begin(data, |begin| {
+            ZeroInference::new(&llama.params, data, Wrap::Blocks, dtype, begin)
+        })?;
+        zero.passes(&mut run)?
     } else {
         weights.load(&llama.params, dtype)?;
         run()?

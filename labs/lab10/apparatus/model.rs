@@ -88,7 +88,9 @@ impl Model {
         seed: u64,
     ) -> Result<Zero> {
         match &self.weights {
-            Some(weights) => weights.train(params, data, config),
+            Some(weights) => {
+                weights.begin(data, |begin| Zero::begin_with(params, data, config, begin))
+            }
             None => Zero::init(params, data, config, seed),
         }
     }
@@ -96,7 +98,7 @@ impl Model {
     /// The same of a whole training on `comm`'s ranks.
     pub fn train(&self, setup: Setup, comm: &Comm) -> Result<Training> {
         match &self.weights {
-            Some(weights) => weights.train_whole(setup, comm),
+            Some(weights) => weights.begin(comm, |begin| setup.values(begin).begin(comm)),
             None => setup.begin(comm),
         }
     }

@@ -3,12 +3,12 @@
 //! GGUF has its own names and its own order of rows. RoPE there turns neighbouring numbers, so the
 //! file has the two halves of each query and key head interleaved.
 
-use super::files::untied;
-use super::metadata::{self, Metadata};
-use super::{CONFIG, METADATA, check};
+use super::instead::JOIN_PIECES;
+use super::metadata::{self, Metadata, incomplete};
+use super::{CONFIG, FETCH_AGAIN, METADATA, about, check, listed, of_other_shape, unreadable};
 use candle_core::quantized::gguf_file::Content;
 use candle_core::{Device, Result as CandleResult};
-use kit::config_json::{self, some};
+use kit::config_json::some;
 use shardlab::error::BadInput;
 use shardlab::files;
 use shardlab::plan::{ModelShape, Named};
@@ -43,40 +43,32 @@ fn has_odd_alignment(header: &[u8]) -> bool {
 
 /// The folder's GGUF file, if it has one. One for images is no model of texts.
 pub(super) fn find(dir: &Path) -> Result<Option<PathBuf>, BadInput> {
-    let unreadable = |error| {
-        BadInput::new(format!("cannot read {}: {error}", dir.display()), "may you read it?")
-    };
-    let files = std::fs::read_dir(dir).map_err(unreadable)?.flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|end| end == "gguf")).collect();
-    files.sort();
-    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if files.len() > 1 {
-        files.retain(|path| !name(path).contains("mmproj"));
+    let mut names = listed(dir)?;
+    names.retain(|name| name.ends_with(".gguf"));
+    if names.len() > 1 {
+        names.retain(|name| !name.contains("mmproj"));
     }
-    if files.len() < 2 {
-        return Ok(files.pop());
+    if names.len() < 2 {
+        return Ok(names.pop().map(|name| dir.join(name)));
     }
-    let names: Vec<String> = files.iter().map(name).collect();
-    let listed = some(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let all = some(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let place = dir.display();
     if names.iter().all(|name| name.contains("-of-0")) {
-        let what = format!("{place} has a model in {} GGUF files: {listed}", names.len());
+        let what = format!("{place} has a model in {} GGUF files: {all}", names.len());
         return Err(BadInput::new(what, metadata::JOIN));
     }
-    let what = format!("{place} has several GGUF files: {listed}");
-    Err(BadInput::new(what, format!("name one of them: --model {}", files[0].display())))
+    let help = format!("name one of them: --model {}", dir.join(&names[0]).display());
+    Err(BadInput::new(format!("{place} has several GGUF files: {all}"), help))
 }
 
-/// Bytes of the file up to the end of its tensors.
-fn end(content: &Content) -> u128 {
-    let ends = content.tensor_infos.values().map(|info| {
-        let numbers = info.shape.dims().iter().fold(1u128, |all, &n| all.saturating_mul(n as u128));
-        let blocks = numbers.div_ceil(info.ggml_dtype.block_size() as u128);
-        let bytes = blocks.saturating_mul(info.ggml_dtype.type_size() as u128);
-        bytes.saturating_add(u128::from(info.offset))
-    });
-    u128::from(content.tensor_data_offset).saturating_add(ends.max().unwrap_or(0))
+/// Reads a file's header.
+fn header(file: &[u8]) -> Result<Content, BadInput> {
+    let header = &file[..file.len().min(HEADER)];
+    if has_odd_alignment(header) {
+        return Err(incomplete("its general.alignment is no u32 above 0"));
+    }
+    let content = Content::read(&mut Cursor::new(header));
+    content.map_err(|error| incomplete(in_one_line(&error)))
 }
 
 /// candle's own words, without the calls that led to them, which `RUST_BACKTRACE` asks for.
@@ -84,72 +76,39 @@ pub(super) fn in_one_line(error: &candle_core::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_string()
 }
 
+/// Refuses a file that ends before its tensors do.
+fn ensure_complete(path: &Path, length: usize, content: &Content) -> Result<(), BadInput> {
+    // As floats: a broken file's numbers may have any product.
+    let ends = content.tensor_infos.values().map(|info| {
+        let numbers: f64 = info.shape.dims().iter().map(|&n| n as f64).product();
+        let blocks = (numbers / info.ggml_dtype.block_size() as f64).ceil();
+        info.offset as f64 + blocks * info.ggml_dtype.type_size() as f64
+    });
+    let end = content.tensor_data_offset as f64 + ends.fold(0.0, f64::max);
+    if end <= length as f64 {
+        return Ok(());
+    }
+    let is_part = path.to_string_lossy().contains(".part");
+    let what = format!("it has {length} bytes, and its tensors end at {end}");
+    Err(BadInput::new(what, if is_part { JOIN_PIECES } else { FETCH_AGAIN }))
+}
+
 impl Gguf {
-    /// Opens a file. `config` is the shape of a config.json beside it, which alone knows RoPE's
-    /// scaling. A head of its own is the model's, whatever config.json says; `notes` says so.
-    pub fn open(
-        path: &Path,
-        config: Option<&ModelShape>,
-        notes: &mut Vec<String>,
-    ) -> Result<Gguf, BadInput> {
-        let bad = |what: String| {
-            let help = "is the file complete, and a Llama's?";
-            metadata::refused(path, (what, help.to_string()))
-        };
-        let file = files::map(path).map_err(|error| bad(error.to_string()))?;
-        let header = &file[..file.len().min(HEADER)];
-        if has_odd_alignment(header) {
-            return Err(bad("its general.alignment is no u32 above 0".into()));
-        }
-        let content = Content::read(&mut Cursor::new(header));
-        let content = content.map_err(|error| bad(in_one_line(&error)))?;
-        let metadata = Metadata(&content);
-        let refused = |wrong| metadata::refused(path, wrong);
-        metadata.ensure_whole().map_err(refused)?;
-        let has = |name: &str| content.tensor_infos.contains_key(name);
-        let (shape, described) = match config {
-            Some(config) => {
-                let has_own_head = config.tied() && has("output.weight");
-                if has_own_head {
-                    notes.push(
-                        "config.json says that the head is the token table (tie_word_embeddings), \
-                         and the GGUF file has an output.weight: it is the head"
-                            .into(),
-                    );
-                }
-                (if has_own_head { untied(config) } else { *config }, CONFIG)
-            }
-            None if has("rope_freqs.weight") => {
-                let what = "it scales RoPE's frequencies, and config.json, which says how, is not \
-                            beside it";
-                return Err(bad(what.into()));
-            }
-            None => (metadata.shape().map_err(refused)?, METADATA),
-        };
-        config_json::check(&shape)?;
-        metadata.ensure_computes(&shape).map_err(refused)?;
-        notes.extend(metadata.unread());
-        let found = |name: &str| Some(content.tensor_infos.get(name)?.shape.dims().to_vec());
-        let own = |(name, dims): Named| (gguf_name(&name).unwrap_or(name), dims);
+    /// Opens a file. `config` is the shape of a config.json beside it. Returns notes, too.
+    pub fn open(path: &Path, config: Option<&ModelShape>) -> Result<(Gguf, Vec<String>), BadInput> {
+        let as_gguf = |error| about(format!("cannot read {} as GGUF", path.display()), error);
+        let file = files::map(path).map_err(|error| as_gguf(incomplete(error.to_string())))?;
+        let content = header(&file).map_err(as_gguf)?;
+        let (shape, notes) = Metadata(&content).model(config).map_err(as_gguf)?;
+        let own = |(name, dims): Named| (gguf_name(&name), dims);
         let named: Vec<Named> = shape.named().into_iter().map(own).collect();
-        check(path, described, &named, found, content.tensor_infos.keys().map(String::as_str))?;
-        let end = end(&content);
-        if end > file.len() as u128 {
-            let what = format!("it has {} bytes, and its tensors end at {end}", file.len());
-            let name = path.to_string_lossy();
-            let help = if name.contains(".part") {
-                "it is a part of a file: join all, in their order: cat NAME.gguf.part* > NAME.gguf"
-            } else {
-                "is the file complete? Compare its size with the source's, or fetch it again"
-            };
-            return Err(metadata::refused(path, (what, help.into())));
-        }
-        Ok(Gguf {
-            path: path.to_path_buf(),
-            shape,
-            content,
-            last: Mutex::default(),
-        })
+        let there = content.tensor_infos.iter();
+        let there = there.map(|(name, info)| (name.as_str(), info.shape.dims()));
+        let described = if config.is_some() { CONFIG } else { METADATA };
+        check(path, described, &named, there.collect())?;
+        ensure_complete(path, file.len(), &content).map_err(as_gguf)?;
+        let gguf = Gguf { path: path.into(), shape, content, last: Mutex::default() };
+        Ok((gguf, notes))
     }
 
     /// Reads some elements of a parameter. The whole tensor is dequantized for that, once for all
@@ -163,19 +122,14 @@ impl Gguf {
         let name = &spec.whole.name;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.0 != *name {
-            let numbers = self.dequantized(name).map_err(|error| {
-                let error = in_one_line(&error);
-                let what = format!("cannot read {name} of {}: {error}", self.path.display());
-                BadInput::new(what, "is the file complete?")
-            })?;
-            *last = (name.clone(), numbers);
+            let bad = |error| {
+                let why = format!("{name}: {}", in_one_line(&error));
+                unreadable(&self.path, &why, "is the file complete?")
+            };
+            *last = (name.clone(), self.dequantized(name).map_err(bad)?);
         }
         if last.1.len() != spec.whole.shape.iter().product::<usize>() {
-            let what = format!("{} has no {name} {:?}", self.path.display(), spec.whole.shape);
-            return Err(BadInput::new(
-                what,
-                "make the model from the shape that Pretrained::open returned",
-            ));
+            return Err(of_other_shape(spec));
         }
         spec.runs(elements.clone(), |run, at| {
             out[run.start - elements.start..run.end - elements.start]
@@ -186,16 +140,12 @@ impl Gguf {
 
     fn dequantized(&self, name: &str) -> CandleResult<Vec<f32>> {
         let (mut file, _) = files::open(&self.path)?;
-        let tensor =
-            self.content
-                .tensor(&mut file, &gguf_name(name).unwrap_or_default(), &Device::Cpu)?;
+        let tensor = self.content.tensor(&mut file, &gguf_name(name), &Device::Cpu)?;
         let numbers = tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?;
-        let turned = name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight");
-        Ok(if turned {
-            halves(&numbers, self.shape.head(), self.shape.embd)
-        } else {
-            numbers
-        })
+        if name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight") {
+            return Ok(halves(&numbers, self.shape.head(), self.shape.embd));
+        }
+        Ok(numbers)
     }
 }
 
@@ -210,28 +160,25 @@ fn halves(rows: &[f32], head: usize, width: usize) -> Vec<f32> {
         .collect()
 }
 
+/// Parts of parameters' names, here and in GGUF.
+const NAMES: [(&str, &str); 13] = [
+    ("model.embed_tokens.", "token_embd."),
+    ("model.norm.", "output_norm."),
+    ("lm_head.", "output."),
+    ("model.layers.", "blk."),
+    ("input_layernorm.", "attn_norm."),
+    ("post_attention_layernorm.", "ffn_norm."),
+    ("self_attn.q_proj.", "attn_q."),
+    ("self_attn.k_proj.", "attn_k."),
+    ("self_attn.v_proj.", "attn_v."),
+    ("self_attn.o_proj.", "attn_output."),
+    ("mlp.gate_proj.", "ffn_gate."),
+    ("mlp.up_proj.", "ffn_up."),
+    ("mlp.down_proj.", "ffn_down."),
+];
+
 /// A parameter's name in GGUF.
-pub(super) fn gguf_name(name: &str) -> Option<String> {
-    let plain = match name {
-        "model.embed_tokens.weight" => "token_embd.weight",
-        "model.norm.weight" => "output_norm.weight",
-        "lm_head.weight" => "output.weight",
-        _ => {
-            let (layer, part) = name.strip_prefix("model.layers.")?.split_once('.')?;
-            let part = match part.strip_suffix(".weight")? {
-                "input_layernorm" => "attn_norm",
-                "post_attention_layernorm" => "ffn_norm",
-                "self_attn.q_proj" => "attn_q",
-                "self_attn.k_proj" => "attn_k",
-                "self_attn.v_proj" => "attn_v",
-                "self_attn.o_proj" => "attn_output",
-                "mlp.gate_proj" => "ffn_gate",
-                "mlp.up_proj" => "ffn_up",
-                "mlp.down_proj" => "ffn_down",
-                _ => return None,
-            };
-            return Some(format!("blk.{layer}.{part}.weight"));
-        }
-    };
-    Some(plain.to_string())
+pub(super) fn gguf_name(name: &str) -> String {
+    let rename = |name: String, (ours, theirs): &(&str, &str)| name.replace(ours, theirs);
+    NAMES.iter().fold(name.to_string(), rename)
 }

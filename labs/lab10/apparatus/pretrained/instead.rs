@@ -1,138 +1,117 @@
 //! What a folder or a file has instead of a Llama's weights, in words that say what to do.
 
+use super::files::{INDEX, ONE};
 use kit::config_json::some;
 use shardlab::error::BadInput;
 use std::path::Path;
 
-/// Files that have weights which are not read here: parts of the name, what they are, what to do.
-const FILES: [(&[&str], &str, &str); 7] = [
-    (
-        &["adapter_model"],
-        "an adapter's weights, which change another model's",
-        "merge the adapter into its model (PEFT's merge_and_unload), and give the folder of that",
-    ),
-    (
-        &["consolidated"],
-        "weights in Meta's or Mistral's own format",
-        "fetch the files for transformers: model.safetensors, or all parts of it and their index",
-    ),
-    (
-        &[".gguf.part"],
-        "a part of a GGUF file that was cut in pieces",
-        "join all parts, in their order: cat NAME.gguf.part* > NAME.gguf",
-    ),
-    (
-        &["-of-", ".safetensors"],
-        "parts of the weights, without model.safetensors.index.json, which lists them",
-        "fetch the index, and all parts",
-    ),
-    (
-        &[".safetensors"],
-        "weights of another name",
-        "if they are the whole model, rename the file to model.safetensors",
-    ),
-    (&[".bin"], PYTORCH, CONVERT),
-    (&[".pt"], PYTORCH, CONVERT),
+/// Signs in names, what they show, and what to do. Of signs with a blank between them one is
+/// enough; of those with a star between them a name has all.
+type Row = (&'static str, &'static str, &'static str);
+
+/// Files that have weights which are not read here.
+const FILES: [Row; 6] = [
+    ("adapter_model", "an adapter's weights, which change another model's", MERGE),
+    ("consolidated", "weights in Meta's or Mistral's own format", FOR_TRANSFORMERS),
+    (".gguf.part", "a part of a GGUF file that was cut in pieces", JOIN_PIECES),
+    ("-of-*.safetensors", SHARDS, "fetch the index, and all parts"),
+    (".safetensors", "weights of another name", RENAME),
+    (".bin .pt", "weights as PyTorch saves them, which are not read here", CONVERT),
 ];
 
-const PYTORCH: &str = "weights as PyTorch saves them, which are not read here";
+/// Any other file.
+const NO_MODEL: Row = (
+    "",
+    "it does not begin as a GGUF file does",
+    "give a folder with config.json, model.safetensors and tokenizer.json, or a GGUF file",
+);
+
+/// Tensors that other models' files have.
+const TENSORS: [Row; 5] = [
+    (".lora_A. .lora_B.", "an adapter's matrices", MERGE),
+    (QUANTISED, "quantised weights", UNQUANTISED),
+    (EXPERTS, "experts in place of one MLP", DENSE),
+    (FUSED, "several matrices in one tensor", DIVIDE),
+    (METAS, "the names of Meta's own format", FOR_TRANSFORMERS),
+];
+
+const QUANTISED: &str = ".qweight .weight_packed .weight_scale .scales .absmax .SCB";
+const EXPERTS: &str = "experts. block_sparse_moe _exps. ffn_gate_inp ffn_gate.0. mlp.gate.weight";
+const FUSED: &str = "qkv query_key_value W_pack c_attn gate_up w12";
+const METAS: &str = "tok_embeddings. attention.wq feed_forward.w1";
+
+const SHARDS: &str = "parts of the weights, without model.safetensors.index.json, which lists them";
+
+const MERGE: &str =
+    "merge the adapter into its model (PEFT's merge_and_unload), and give the folder of that";
+const FOR_TRANSFORMERS: &str =
+    "fetch the files for transformers: model.safetensors, or all parts of it and their index";
+pub(super) const JOIN_PIECES: &str =
+    "join all parts, in their order: cat NAME.gguf.part* > NAME.gguf";
+const RENAME: &str = "if they are the whole model, rename the file to model.safetensors";
 const CONVERT: &str =
     "fetch the weights as safetensors, or load the model with transformers and save it anew";
+const UNQUANTISED: &str = "give the model that was quantised, or a GGUF file";
+const DENSE: &str = "models with experts do not run here: choose a dense Llama";
+const DIVIDE: &str =
+    "divide its rows into the matrices that are missing, or let transformers save it as a Llama";
+const UNWRAP: &str =
+    "rename the tensors; or save the model itself, not what wraps it or is inside of it";
 
-/// Parts of tensors' names that other models' files have, what they show, and what to do.
-const TENSORS: [(&[&str], &str, &str); 5] = [
-    (
-        &[".lora_A.", ".lora_B."],
-        "an adapter's matrices",
-        "merge the adapter into its model (PEFT's merge_and_unload), and give the folder of that",
-    ),
-    (
-        &[".qweight", ".weight_packed", ".weight_scale", ".scales", ".absmax", ".SCB"],
-        "quantised weights",
-        "give the model that was quantised, or a GGUF file",
-    ),
-    (
-        &[
-            "experts.",
-            "block_sparse_moe",
-            "_exps.",
-            "ffn_gate_inp",
-            "ffn_gate.0.",
-            "mlp.gate.weight",
-        ],
-        "experts in place of one MLP",
-        "models with experts do not run here: choose a dense Llama",
-    ),
-    (
-        &["qkv", "query_key_value", "W_pack", "c_attn", "gate_up", "w12"],
-        "several matrices in one tensor",
-        "divide its rows into the matrices that are missing, or let transformers save it as a Llama",
-    ),
-    (
-        &["tok_embeddings.", "attention.wq", "feed_forward.w1"],
-        "the names of Meta's own format",
-        "fetch the model's files for transformers",
-    ),
-];
-
-/// The refusal of a folder without weights that are read.
-pub(super) fn no_weights(dir: &Path, lacks: &str) -> BadInput {
-    let all = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    let what = format!("{} {lacks}", dir.display());
-    for (parts, kind, help) in FILES {
-        let is = |name: &&str| parts.iter().all(|part| name.contains(part));
-        let such: Vec<&str> = names.iter().map(String::as_str).filter(is).collect();
+/// The first row of a table that some of these names show, and those names.
+fn first<'a>(table: &[Row], names: &[&'a str]) -> Option<(Vec<&'a str>, Row)> {
+    for row in table {
+        let mut such = names.to_vec();
+        such.retain(|name| row.0.split(' ').any(|signs| has_all(name, signs)));
         if !such.is_empty() {
-            return BadInput::new(format!("{what}, but {}: {kind}", some(&such)), help);
+            return Some((such, *row));
         }
     }
-    BadInput::new(what, "fetch the model's weights as safetensors, or as a GGUF file")
+    None
+}
+
+fn has_all(name: &str, signs: &str) -> bool {
+    signs.split('*').all(|sign| name.contains(sign))
+}
+
+/// The refusal of a folder with these files, none of which has weights that are read.
+pub(super) fn no_weights(dir: &Path, files: &[String]) -> BadInput {
+    let what = format!("{} has neither {ONE} nor {INDEX}", dir.display());
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    match first(&FILES, &files) {
+        Some((such, (_, is, help))) => {
+            BadInput::new(format!("{what}, but {}: {is}", some(&such)), help)
+        }
+        None => BadInput::new(what, "fetch the model's weights as safetensors, or as a GGUF file"),
+    }
 }
 
 /// The refusal of a file that is neither GGUF nor one of its folder's weights.
-pub(super) fn no_model(path: &Path) -> BadInput {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let known = FILES.iter().find(|(parts, ..)| parts.iter().all(|part| name.contains(part)));
-    let (kind, help) = known.map_or(
-        (
-            "it does not begin as a GGUF file does",
-            "give a folder with config.json, model.safetensors and tokenizer.json, or a GGUF file",
-        ),
-        |&(_, kind, help)| (kind, help),
-    );
-    BadInput::new(format!("{} is no model: {kind}", path.display()), help)
+pub(super) fn no_model(path: &Path, name: &str) -> BadInput {
+    let (_, is, help) = first(&FILES, &[name]).map_or(NO_MODEL, |(_, row)| row);
+    BadInput::new(format!("{} is no model: {is}", path.display()), help)
 }
 
-/// What a file has in place of the tensors that it lacks, and what to do about it.
-pub(super) fn in_place_of(missing: &[&str], there: &[&str]) -> Option<(String, &'static str)> {
-    for (signs, kind, help) in TENSORS {
-        let such = there.iter().find(|name| signs.iter().any(|sign| name.contains(sign)));
-        if let Some(name) = such {
-            return Some((format!("{name}: {kind}"), help));
-        }
+/// What a file has in place of the tensors that it lacks, of which this is the first, and what to
+/// do about it.
+pub(super) fn in_place_of(missing: &str, there: &[&str]) -> Option<(String, &'static str)> {
+    if let Some((such, (_, is, help))) = first(&TENSORS, there) {
+        return Some((format!("{}: {is}", such[0]), help));
     }
-    let first = missing.first()?;
-    let core = first.strip_prefix("model.").unwrap_or(first);
-    let before =
-        |name: &&&str| name.strip_suffix(core).is_some_and(|p| p.is_empty() || p.ends_with('.'));
-    if let Some(name) = there.iter().find(before) {
-        let prefix = name.strip_suffix(core).unwrap_or_default();
-        let what = match (name.strip_suffix(first), prefix) {
-            (Some(prefix), _) => format!("{name}: its names begin with {prefix}"),
-            (None, "") => format!("{name}: its names lack the {}", first.replace(core, "")),
-            (None, prefix) => format!("{name}: its names begin with {prefix}, not with model."),
+    let core = missing.strip_prefix("model.").unwrap_or(missing);
+    let usual = missing.strip_suffix(core).unwrap_or_default();
+    let is_whole = |begin: &&str| begin.is_empty() || begin.ends_with('.');
+    for name in there {
+        let Some(begin) = name.strip_suffix(core).filter(is_whole) else {
+            continue;
         };
-        let help =
-            "rename the tensors; or save the model itself, not what wraps it or is inside of it";
-        return Some((what, help));
+        let names = match begin.strip_suffix(usual) {
+            Some(wrap) => format!("begin with {wrap}"),
+            None if begin.is_empty() => format!("lack the {usual}"),
+            None => format!("begin with {begin}, not with {usual}"),
+        };
+        return Some((format!("{name}: its names {names}"), UNWRAP));
     }
-    (!there.is_empty()).then(|| {
-        (
-            some(there),
-            "do the file that describes the model and the weights belong together?",
-        )
-    })
+    let help = "do the file that describes the model and the weights belong together?";
+    (!there.is_empty()).then(|| (some(there), help))
 }

@@ -1,46 +1,31 @@
 //! What a GGUF file says of itself: the keys that are read, those that must have one value, those
 //! that change nothing, and all others, which are named once.
 
+use super::files::{own_head, untied};
 use candle_core::quantized::gguf_file::{Content, Value};
-use kit::config_json::{some, wide_heads};
+use kit::config_json::{self, some, wide_heads};
 use shardlab::error::BadInput;
 use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope};
 
-/// Keys that are read as a Llama's numbers.
-const NUMBERS: [&str; 8] = [
-    "llama.attention.head_count",
-    "llama.attention.head_count_kv",
-    "llama.attention.layer_norm_rms_epsilon",
-    "llama.block_count",
-    "llama.context_length",
-    "llama.embedding_length",
-    "llama.feed_forward_length",
-    "llama.rope.freq_base",
-];
-
-/// Keys that change nothing: where a file is from and how it was quantized; its own tokenizer, in
-/// place of which tokenizer.json is read; what yarn's scaling would use, which is refused.
-const CHANGE_NOTHING: [&str; 9] = [
-    "general.",
-    "imatrix.",
-    "llama.rope.scaling.",
-    "llama.tensor_data_layout",
-    "llama.vocab_size",
-    "mradermacher.",
-    "quantize.",
-    "split.",
-    "tokenizer.",
-];
+/// How keys begin that may have any value: the longest sequence; where a file is from and how it
+/// was quantized; its own tokenizer, in place of which tokenizer.json is read; what yarn's scaling
+/// would use, which is refused.
+const ANY_VALUE: &str = "
+    general. imatrix. llama.context_length llama.rope.scaling. llama.tensor_data_layout
+    mradermacher. quantize. split. tokenizer.";
 
 const LLAMAS: &str =
     "models that run here are Llama 2, 3, 3.1 and 3.2, SmolLM2, TinyLlama and the like";
-const COMPLETE: &str = "is the file complete, and a Llama's?";
+pub(super) const JOIN: &str = "join the parts: llama-gguf-split --merge FIRST-PART MODEL.gguf";
 
-/// A file's metadata.
-pub(super) struct Metadata<'a>(pub &'a Content);
+/// The refusal of what no complete file of a Llama says. The caller names the file.
+pub(super) fn incomplete(what: impl Into<String>) -> BadInput {
+    BadInput::new(what, "is the file complete, and a Llama's?")
+}
 
-/// What is wrong, and what to do about it.
-type Wrong = (String, String);
+fn unsupported(what: String) -> BadInput {
+    BadInput::new(what, LLAMAS)
+}
 
 fn number(value: &Value) -> Option<f64> {
     let whole = value.to_u64().map(|number| number as f64);
@@ -48,6 +33,9 @@ fn number(value: &Value) -> Option<f64> {
     let number = signed.or_else(|_| value.to_f32().map(f64::from));
     number.or_else(|_| value.to_f64()).ok()
 }
+
+/// A file's metadata.
+pub(super) struct Metadata<'a>(pub &'a Content);
 
 impl Metadata<'_> {
     fn get(&self, key: &str) -> Option<&Value> {
@@ -59,96 +47,109 @@ impl Metadata<'_> {
     }
 
     /// A number of every layer: one for all, or a list with equal ones.
-    fn number(&self, key: &str) -> Result<Option<f64>, Wrong> {
-        let wrong = |what: &str| Err((format!("{key} {what}"), COMPLETE.into()));
+    fn number(&self, key: &str) -> Result<Option<f64>, BadInput> {
         let value = match self.get(key) {
             None => return Ok(None),
-            Some(Value::Array(list)) if Some(list.len()) != self.layers() => {
-                return wrong(&format!(
-                    "is a list of {}, not of a number for each layer",
-                    list.len()
-                ));
-            }
-            Some(Value::Array(list)) => match list.split_first() {
-                Some((first, rest)) if rest.iter().all(|one| number(one) == number(first)) => first,
-                Some(_) => {
-                    let what = format!("{key} differs from layer to layer");
-                    return Err((what, LLAMAS.into()));
-                }
-                None => return wrong("is an empty list"),
-            },
+            Some(Value::Array(list)) => self.of_all_layers(key, list)?,
             Some(value) => value,
         };
-        number(value).map_or_else(|| wrong("is not a number"), |number| Ok(Some(number)))
+        let wrong = || incomplete(format!("{key} is not a number"));
+        number(value).map(Some).ok_or_else(wrong)
     }
 
-    fn layers(&self) -> Option<usize> {
-        Some(number(self.get("llama.block_count")?)? as usize)
+    fn of_all_layers<'v>(&self, key: &str, list: &'v [Value]) -> Result<&'v Value, BadInput> {
+        let layers = self.get("llama.block_count").and_then(number);
+        let count = list.len();
+        if list.is_empty() || layers != Some(count as f64) {
+            let what = format!("{key} is a list of {count}, not of a number for each layer");
+            return Err(incomplete(what));
+        }
+        if list.iter().any(|one| number(one) != number(&list[0])) {
+            return Err(unsupported(format!("{key} differs from layer to layer")));
+        }
+        Ok(&list[0])
     }
 
-    fn needed(&self, key: &str) -> Result<f64, Wrong> {
-        self.number(key)?.ok_or_else(|| (format!("it has no {key}"), COMPLETE.into()))
+    fn needed(&self, key: &str) -> Result<f64, BadInput> {
+        self.number(key)?.ok_or_else(|| incomplete(format!("it has no {key}")))
     }
 
-    fn size(&self, key: &str) -> Result<usize, Wrong> {
+    fn size(&self, key: &str) -> Result<usize, BadInput> {
         let number = self.needed(key)?;
         if number.fract() != 0.0 || !(0.0..1e9).contains(&number) {
-            return Err((format!("{key} is {number}, not a whole number"), COMPLETE.into()));
+            return Err(incomplete(format!("{key} is {number}, not a whole number")));
         }
         Ok(number as usize)
     }
 
     /// Refuses what is no language model in one file, before its tensors are looked at.
-    pub fn ensure_whole(&self) -> Result<(), Wrong> {
+    fn ensure_whole(&self) -> Result<(), BadInput> {
         let kind = self.text("general.type").unwrap_or("model");
-        let beside = "give the GGUF file of the language model";
-        let is = match kind {
-            "model" => None,
-            "mmproj" => Some("it is a projector for images or sound"),
-            "adapter" => Some("it is an adapter, which changes another model's weights"),
-            _ => Some("it is no language model"),
-        };
-        if let Some(is) = is {
-            return Err((format!("{is} (general.type is {kind})"), beside.into()));
+        if kind != "model" {
+            let is = match kind {
+                "mmproj" => "a projector for images or sound",
+                "adapter" => "an adapter, which changes another model's weights",
+                _ => "no language model",
+            };
+            let what = format!("it is {is} (general.type is {kind})");
+            return Err(BadInput::new(what, "give the GGUF file of the language model"));
         }
         let parts = self.number("split.count")?.unwrap_or(1.0);
         if parts > 1.0 {
             let part = self.number("split.no")?.unwrap_or(0.0) + 1.0;
             let what = format!("it is part {part} of a model in {parts} files (split.count)");
-            return Err((what, JOIN.into()));
+            return Err(BadInput::new(what, JOIN));
         }
         match self.text("general.architecture") {
             Some("llama") => Ok(()),
-            Some(kind) => Err((format!("its architecture is {kind}, not llama"), LLAMAS.into())),
-            None => Err(("it has no general.architecture".into(), COMPLETE.into())),
+            Some(kind) => Err(unsupported(format!("its architecture is {kind}, not llama"))),
+            None => Err(incomplete("it has no general.architecture")),
         }
     }
 
+    /// The model's shape, and notes. It is that of a config.json beside the file, which alone knows
+    /// RoPE's scaling, or what the file says. A head of its own is the model's in either case.
+    pub fn model(
+        &self,
+        config: Option<&ModelShape>,
+    ) -> Result<(ModelShape, Vec<String>), BadInput> {
+        self.ensure_whole()?;
+        let has = |name: &str| self.0.tensor_infos.contains_key(name);
+        let mut notes = Vec::new();
+        let shape = match config {
+            Some(config) if config.tied() && has("output.weight") => {
+                notes.push(own_head("the GGUF file has an output.weight: it is the head"));
+                untied(config)
+            }
+            Some(config) => *config,
+            None if has("rope_freqs.weight") => {
+                let how = "config.json, which says how, is not beside it";
+                return Err(incomplete(format!("it scales RoPE's frequencies, and {how}")));
+            }
+            None => self.shape()?,
+        };
+        config_json::check(&shape)?;
+        notes.extend(self.check(&shape)?);
+        Ok((shape, notes))
+    }
+
     /// The shape that the file describes.
-    pub fn shape(&self) -> Result<ModelShape, Wrong> {
+    fn shape(&self) -> Result<ModelShape, BadInput> {
         let table = self.0.tensor_infos.get("token_embd.weight");
         let rows = table.and_then(|info| info.shape.dims().first().copied());
         let heads = self.size("llama.attention.head_count")?;
-        let kv_heads = "llama.attention.head_count_kv";
-        let kv_heads = if self.get(kv_heads).is_some() {
-            self.size(kv_heads)?
-        } else {
-            heads
-        };
+        let kv_heads = self.number("llama.attention.head_count_kv")?.unwrap_or(heads as f64);
+        let theta = self.number("llama.rope.freq_base")?.unwrap_or(10_000.0);
         Ok(ModelShape {
-            vocabulary: rows
-                .ok_or_else(|| ("it has no token_embd.weight".to_string(), COMPLETE.into()))?,
+            vocabulary: rows.ok_or_else(|| incomplete("it has no token_embd.weight"))?,
             block: self.size("llama.context_length")?,
             layers: self.size("llama.block_count")?,
             heads,
             embd: self.size("llama.embedding_length")?,
             family: Family::Llama(LlamaExtra {
-                kv_heads,
+                kv_heads: kv_heads as usize,
                 ffn: self.size("llama.feed_forward_length")?,
-                rope: Rope {
-                    theta: self.number("llama.rope.freq_base")?.unwrap_or(10_000.0),
-                    scaling: None,
-                },
+                rope: Rope { theta, scaling: None },
                 norm_eps: self.needed("llama.attention.layer_norm_rms_epsilon")?,
                 tied: !self.0.tensor_infos.contains_key("output.weight"),
             }),
@@ -157,102 +158,72 @@ impl Metadata<'_> {
 
     /// Refuses keys by which llama.cpp would compute other than a Llama of this shape does here,
     /// would refuse the file, or that contradict its tensors or a config.json beside it, from which
-    /// the shape may be.
-    pub fn ensure_computes(&self, shape: &ModelShape) -> Result<(), Wrong> {
+    /// the shape may be. Returns a note about keys that are not known.
+    fn check(&self, shape: &ModelShape) -> Result<Option<String>, BadInput> {
+        let Some(llama) = shape.llama() else { return Ok(None) };
+        let factor = "llama.rope.scaling.factor";
         let scaling = self.text("llama.rope.scaling.type").unwrap_or("none given");
-        let has_factor = self.get("llama.rope.scaling.factor").is_some();
-        let is_known = ["none", "none given"].contains(&scaling);
-        if !(is_known || scaling == "linear" && has_factor) {
-            let what =
-                format!("its RoPE scaling {scaling} (llama.rope.scaling.type) is not supported");
-            return Err((what, LLAMAS.into()));
+        let is_linear = scaling == "linear" && self.get(factor).is_some();
+        if !is_linear && !scaling.starts_with("none") {
+            let key = "llama.rope.scaling.type";
+            return Err(unsupported(format!(
+                "its RoPE scaling {scaling} ({key}) is not supported"
+            )));
         }
-        let Some(llama) = shape.llama() else {
-            return Ok(());
-        };
-        let [heads, kv_heads, head] = [shape.heads, llama.kv_heads, shape.head()].map(|n| n as f64);
-        let [ffn, layers, embd] = [llama.ffn, shape.layers, shape.embd].map(|n| n as f64);
-        let tokens = shape.vocabulary as f64;
-        // A factor of 0 is none, and a scaling of none has no factor.
-        let factors = if scaling == "none" {
-            [0.0, f64::INFINITY]
-        } else {
-            [0.0, 1.0]
-        };
-        let wide = |key: &str| -> Result<String, Wrong> {
-            Ok(wide_heads(shape, self.number(key)?.unwrap_or(head) as usize))
+        let tokens = shape.vocabulary;
+        let head = shape.head() as f64;
+        let wide = |key: &str| -> Result<String, BadInput> {
+            let width = self.number(key)?.unwrap_or(head);
+            Ok(wide_heads(shape, width as usize))
         };
         let key_length = "llama.attention.key_length";
         let value_length = "llama.attention.value_length";
         let experts = "models with experts do not run here";
         let scales = "RoPE's linear scaling is not supported";
         let other = "config.json beside it says otherwise";
-        for (key, [usual, also], why) in [
-            ("llama.expert_count", [0.0; 2], experts),
-            ("llama.expert_used_count", [0.0; 2], experts),
-            (key_length, [head; 2], &wide(key_length)?),
-            (value_length, [head; 2], &wide(value_length)?),
-            (
-                "llama.rope.dimension_count",
-                [head; 2],
-                "RoPE on a part of a head is not supported",
-            ),
-            ("llama.rope.scaling.factor", factors, scales),
-            ("llama.rope.scale_linear", factors, scales),
-            ("llama.rope.scaling.attn_factor", [1.0; 2], "a scaled RoPE is not supported"),
-            ("llama.attention.causal", [1.0; 2], "attention to later tokens is not supported"),
-            ("llama.vocab_size", [tokens; 2], &format!("the token table has {tokens} rows")),
-            ("llama.attention.head_count", [heads; 2], other),
-            ("llama.attention.head_count_kv", [kv_heads; 2], other),
-            ("llama.attention.layer_norm_rms_epsilon", [llama.norm_eps; 2], other),
-            ("llama.block_count", [layers; 2], other),
-            ("llama.embedding_length", [embd; 2], other),
-            ("llama.feed_forward_length", [ffn; 2], other),
-            ("llama.rope.freq_base", [llama.rope.theta; 2], other),
-        ] {
+        let rows = [
+            ("llama.expert_count", 0.0, experts),
+            ("llama.expert_used_count", 0.0, experts),
+            (key_length, head, &wide(key_length)?),
+            (value_length, head, &wide(value_length)?),
+            ("llama.rope.dimension_count", head, "RoPE on a part of a head is not supported"),
+            (factor, 1.0, scales),
+            ("llama.rope.scale_linear", 1.0, scales),
+            ("llama.rope.scaling.attn_factor", 1.0, "a scaled RoPE is not supported"),
+            ("llama.attention.causal", 1.0, "attention to later tokens is not supported"),
+            ("llama.vocab_size", tokens as f64, &format!("the token table has {tokens} rows")),
+            ("llama.attention.head_count", shape.heads as f64, other),
+            ("llama.attention.head_count_kv", llama.kv_heads as f64, other),
+            ("llama.attention.layer_norm_rms_epsilon", llama.norm_eps, other),
+            ("llama.block_count", shape.layers as f64, other),
+            ("llama.embedding_length", shape.embd as f64, other),
+            ("llama.feed_forward_length", llama.ffn as f64, other),
+            ("llama.rope.freq_base", llama.rope.theta, other),
+        ];
+        for (key, usual, why) in rows {
             let found = self.number(key)?.unwrap_or(usual);
+            // A factor of 0 is none, and a scaling of none has no factor.
+            let scales_nothing = why == scales && (found == 0.0 || scaling == "none");
             // A file has fewer digits than config.json.
-            let is = |number: f64| (found - number).abs() <= 5e-7 * number.abs();
-            if !is(usual) && !is(also) {
-                return Err((format!("{key} is {found}: {why}"), LLAMAS.into()));
+            if (found - usual).abs() > 5e-7 * usual && !scales_nothing {
+                return Err(unsupported(format!("{key} is {found}: {why}")));
             }
         }
-        match self.get("tokenizer.ggml.tokens") {
-            Some(Value::Array(list)) if list.len() != shape.vocabulary => {
-                let has = list.len();
-                let what =
-                    format!("tokenizer.ggml.tokens has {has}, and the token table {tokens} rows");
-                Err((what, COMPLETE.into()))
-            }
-            _ => Ok(()),
+        if let Some(Value::Array(list)) = self.get("tokenizer.ggml.tokens")
+            && list.len() != tokens
+        {
+            let has = list.len();
+            let table = format!("the token table {tokens} rows");
+            return Err(incomplete(format!("tokenizer.ggml.tokens has {has}, and {table}")));
         }
-    }
-
-    /// A sentence about the keys that are in no list, if there are some.
-    pub fn unread(&self) -> Option<String> {
         let known = |key: &str| {
-            let must = ["llama.expert_", "llama.attention.key_", "llama.attention.value_"];
-            let must = must.into_iter().chain(["llama.rope.dimension_count"]);
-            let mut must = must.chain(["llama.rope.scale_linear", "llama.attention.causal"]);
-            NUMBERS.contains(&key)
-                || CHANGE_NOTHING.iter().any(|start| key.starts_with(start))
-                || must.any(|start| key.starts_with(start))
+            rows.iter().any(|row| row.0 == key)
+                || ANY_VALUE.split_whitespace().any(|begin| key.starts_with(begin))
         };
         let all = self.0.metadata.keys().map(String::as_str);
         let mut names: Vec<&str> = all.filter(|key| !known(key)).collect();
         names.sort_unstable();
-        (!names.is_empty()).then(|| {
-            format!(
-                "the GGUF file has keys that are not known here and were not read: {}",
-                some(&names)
-            )
-        })
+        let says = "the GGUF file has keys that are not known here and were not read";
+        Ok((!names.is_empty()).then(|| format!("{says}: {}", some(&names))))
     }
-}
-
-pub(super) const JOIN: &str = "join the parts: llama-gguf-split --merge FIRST-PART MODEL.gguf";
-
-/// A wrong file's refusal.
-pub(super) fn refused(path: &std::path::Path, (what, help): Wrong) -> BadInput {
-    BadInput::new(format!("cannot read {} as GGUF: {what}", path.display()), help)
 }

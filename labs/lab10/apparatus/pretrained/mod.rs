@@ -30,15 +30,16 @@ use kit::config_json::{self, Described, some};
 use shardlab::checkpoint::agree::agree;
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
-use shardlab::parallel::zero::{Wrap, Zero, ZeroConfig, ZeroInference};
+use shardlab::optim::InitialValues;
 use shardlab::plan::{ModelShape, Named};
 use shardlab::tensor::stored::narrow;
 use shardlab::tensor::{Numbers, Params, Precision, Spec, Storage};
-use shardlab::train::{Setup, Training};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs::DirEntry;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// A pretrained model on disk.
 pub struct Pretrained {
@@ -71,33 +72,30 @@ impl Pretrained {
         };
         let config = dir.join("config.json");
         let config = if config.exists() { Some(read(&config)?) } else { None };
-        let in_folder = |error: BadInput| BadInput {
-            what: format!("{}: {}", dir.display(), error.what),
-            ..error
-        };
+        let in_folder = |error| about(dir.display().to_string(), error);
         let described = config.as_deref().map(config_json::llama).transpose().map_err(in_folder)?;
         let (shape, mut notes) = match described {
             Some(Described { shape, notes, .. }) => (Some(shape), notes),
             None => (None, Vec::new()),
         };
-        let (shape, weights) = match gguf {
+        let (shape, more, weights) = match gguf {
             Some(path) => {
-                let gguf = Gguf::open(&path, shape.as_ref(), &mut notes)?;
-                (gguf.shape, Weights::Gguf(Box::new(gguf)))
+                let (gguf, more) = Gguf::open(&path, shape.as_ref())?;
+                (gguf.shape, more, Weights::Gguf(Box::new(gguf)))
             }
             None => {
-                let shape = shape.ok_or_else(|| {
+                let Some(shape) = shape else {
                     let what =
                         format!("{} is no model's folder: it has no config.json", path.display());
-                    BadInput::new(
-                        what,
-                        "give a folder with config.json, model.safetensors and tokenizer.json",
-                    )
-                })?;
-                let files = Files::open(&dir, &shape, &mut notes)?;
-                (files.shape, Weights::Files(files))
+                    let help =
+                        "give a folder with config.json, model.safetensors and tokenizer.json";
+                    return Err(BadInput::new(what, help));
+                };
+                let (files, more) = Files::open(&dir, &shape)?;
+                (files.shape, more, Weights::Files(files))
             }
         };
+        notes.extend(more);
         let ends = text::ends(&dir, config.as_deref());
         Ok(Pretrained { dir, shape, ends, notes, weights })
     }
@@ -123,20 +121,17 @@ impl Pretrained {
             Precision::F32 => Numbers::F32(vec![0.0; params.numel()]),
             Precision::Bf16 => Numbers::Bf16(vec![bf16::ZERO; params.numel()]),
         };
-        let mut wide = Vec::new();
+        let mut chunk = Vec::new();
         for spec in params.specs() {
-            match &mut values {
-                Numbers::F32(values) => {
-                    self.read(spec, 0..spec.numel(), &mut values[spec.range()])?
-                }
-                Numbers::Bf16(values) => {
-                    let values = &mut values[spec.range()];
-                    for start in (0..values.len()).step_by(CHUNK) {
-                        let chunk = start..values.len().min(start + CHUNK);
-                        wide.resize(chunk.len(), 0.0);
-                        self.read(spec, chunk.clone(), &mut wide)?;
-                        narrow(&wide, &mut values[chunk]);
-                    }
+            for start in (0..spec.numel()).step_by(CHUNK) {
+                let elements = start..spec.numel().min(start + CHUNK);
+                let at = spec.range().start + start;
+                let held = at..at + elements.len();
+                chunk.resize(elements.len(), 0.0);
+                self.read(spec, elements, &mut chunk)?;
+                match &mut values {
+                    Numbers::F32(values) => values[held].copy_from_slice(&chunk),
+                    Numbers::Bf16(values) => narrow(&chunk, &mut values[held]),
                 }
             }
         }
@@ -144,35 +139,13 @@ impl Pretrained {
         Ok(())
     }
 
-    /// Begins a training with these weights, in any stage of ZeRO. Each rank reads its own shard.
-    /// All ranks call it.
-    pub fn train(&self, params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
-        self.begin(comm, |begin| Zero::begin_with(params, comm, config, begin))
-    }
-
-    /// The same of a whole training on `comm`'s ranks.
-    pub fn train_whole(&self, setup: Setup, comm: &Comm) -> Result<Training> {
-        self.begin(comm, |begin| setup.values(begin).begin(comm))
-    }
-
-    /// Begins to generate with weights that `comm`'s ranks shard. Each rank reads its own shard.
-    /// All ranks call it.
-    pub fn shard(
-        &self,
-        params: &Arc<Params>,
-        comm: &Comm,
-        wrap: Wrap,
-        precision: Precision,
-    ) -> Result<ZeroInference> {
-        self.begin(comm, |begin| ZeroInference::new(params, comm, wrap, precision, begin))
-    }
-
-    /// Runs `make` with a function that reads values. If a rank cannot read its own, no rank
-    /// continues.
-    fn begin<R>(
+    /// Runs `make`, which begins a training or a generation, with a function that reads values: each
+    /// rank reads its own shard, in any stage of ZeRO. All ranks call it. If one cannot read its
+    /// own, no rank continues.
+    pub fn begin<R>(
         &self,
         comm: &Comm,
-        make: impl FnOnce(&dyn Fn(&Spec, Range<usize>, &mut [f32])) -> Result<R>,
+        make: impl FnOnce(InitialValues) -> Result<R>,
     ) -> Result<R> {
         let failed = RefCell::new(None);
         let made = make(&|spec, elements, out| {
@@ -194,57 +167,78 @@ impl Pretrained {
 const CHUNK: usize = 1 << 16;
 
 fn read(path: &Path) -> Result<String, BadInput> {
-    shardlab::files::text(path, shardlab::files::LIST).map_err(|error| {
-        BadInput::new(format!("cannot read {}: {error}", path.display()), "is the folder complete?")
-    })
+    shardlab::files::text(path, shardlab::files::LIST)
+        .map_err(|error| unreadable(path, &error, "is the folder complete?"))
 }
 
-/// What describes a model: a file beside its weights, or the weights' own file.
-const CONFIG: &str = "its config.json";
-const METADATA: &str = "its metadata";
+/// The names of what a folder has, in order.
+fn listed(dir: &Path) -> Result<Vec<String>, BadInput> {
+    let all = std::fs::read_dir(dir);
+    let all = all.map_err(|error| unreadable(dir, &error, "may you read it?"))?.flatten();
+    let name = |entry: DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let mut names: Vec<String> = all.map(name).collect();
+    names.sort();
+    Ok(names)
+}
 
-/// Refuses tensors that are not those of a model, which `described` describes. `found` looks up a
-/// tensor's shape, `all` are the names that are there.
-fn check<'a>(
+fn unreadable(path: &Path, why: &dyn Display, help: &str) -> BadInput {
+    BadInput::new(format!("cannot read {}: {why}", path.display()), help)
+}
+
+/// An error, after the file or folder that it is about.
+fn about(place: String, error: BadInput) -> BadInput {
+    BadInput::new(format!("{place}: {}", error.what), error.help)
+}
+
+/// The refusal to read a parameter that the weights do not have.
+fn of_other_shape(spec: &Spec) -> BadInput {
+    let what = format!("the weights have no {} {:?}", spec.whole.name, spec.whole.shape);
+    BadInput::new(what, "make the model from the shape that Pretrained::open returned")
+}
+
+const FETCH_AGAIN: &str =
+    "is the file complete? Compare its size with the source's, or fetch it again";
+
+/// What describes a model, and what to do where the weights are not its: a file beside them, or
+/// their own.
+const CONFIG: [&str; 2] = [
+    "its config.json",
+    "do config.json and the weights belong together, and is every file complete?",
+];
+const METADATA: [&str; 2] = ["its metadata", FETCH_AGAIN];
+
+/// Refuses tensors, by their names, that are not those of a model.
+fn check(
     place: &Path,
-    described: &str,
+    [described, usual]: [&str; 2],
     expected: &[Named],
-    found: impl Fn(&str) -> Option<Vec<usize>>,
-    all: impl Iterator<Item = &'a str>,
+    mut there: BTreeMap<&str, &[usize]>,
 ) -> Result<(), BadInput> {
     let bad = |what: String, help: &str| {
         let what = format!("{} does not hold the model of {described}: {what}", place.display());
         Err(BadInput::new(what, help))
     };
-    let usual = if described == METADATA {
-        "is the file complete? Compare its size with the source's, or fetch it again"
-    } else {
-        "do config.json and the weights belong together, and is every file complete?"
-    };
-    let missing: Vec<&str> = expected
-        .iter()
-        .filter(|(name, _)| found(name).is_none())
-        .map(|(name, _)| name.as_str())
-        .collect();
-    let known: std::collections::HashSet<&str> =
-        expected.iter().map(|(name, _)| name.as_str()).collect();
+    let mut missing = Vec::new();
+    let mut differs = None;
+    for (name, shape) in expected {
+        match there.remove(name.as_str()) {
+            None => missing.push(name.as_str()),
+            Some(found) if found == shape => {}
+            Some(found) => differs = differs.or(Some((name, found, shape))),
+        }
+    }
     // RoPE's frequencies, which old files have, follow from what describes the model.
-    let ignored =
-        |name: &str| name.ends_with(".rotary_emb.inv_freq") || name == "rope_freqs.weight";
-    let mut unexpected: Vec<&str> =
-        all.filter(|name| !known.contains(name) && !ignored(name)).collect();
-    unexpected.sort_unstable();
-    if !missing.is_empty() {
+    there.retain(|name, _| !name.ends_with(".rotary_emb.inv_freq") && *name != "rope_freqs.weight");
+    let unexpected: Vec<&str> = there.into_keys().collect();
+    if let Some(first) = missing.first() {
         let lacks = format!("it has no {}", some(&missing));
-        return match instead::in_place_of(&missing, &unexpected) {
+        return match instead::in_place_of(first, &unexpected) {
             Some((there, help)) => bad(format!("{lacks}, but {there}"), help),
             None => bad(lacks, usual),
         };
     }
-    for (name, shape) in expected {
-        if let Some(found) = found(name).filter(|found| found != shape) {
-            return bad(format!("{name} is {found:?}, not {shape:?}"), usual);
-        }
+    if let Some((name, found, shape)) = differs {
+        return bad(format!("{name} is {found:?}, not {shape:?}"), usual);
     }
     if !unexpected.is_empty() {
         return bad(format!("it has unexpected tensors: {}", some(&unexpected)), usual);

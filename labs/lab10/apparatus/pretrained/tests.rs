@@ -309,9 +309,7 @@ impl Written {
         metadata
             .insert("llama.attention.layer_norm_rms_epsilon".into(), Value::F32(1.0 / 65_536.0));
         metadata.insert("llama.rope.freq_base".into(), Value::F32(10_000.0));
-        let named = tensors()
-            .into_iter()
-            .map(|(name, tensor)| (gguf::gguf_name(&name).unwrap(), tensor));
+        let named = tensors().into_iter().map(|(name, tensor)| (gguf::gguf_name(&name), tensor));
         Written { metadata, tensors: named.collect() }
     }
 

@@ -1,9 +1,10 @@
 //! Text as a pretrained model's tokens, and back.
 
-use super::read;
+use super::{read, unreadable};
 use serde_json::Value;
 use shardlab::error::BadInput;
 use shardlab::files;
+use std::fmt::Display;
 use std::path::Path;
 use tokenizers::Tokenizer;
 
@@ -19,22 +20,16 @@ impl Text {
     /// Reads `dir`'s tokenizer.json. Refuses one with tokens that the model does not have.
     pub(super) fn open(dir: &Path, vocabulary: usize) -> Result<Text, BadInput> {
         let path = dir.join("tokenizer.json");
-        let bad = |what: String| {
-            let help =
-                "a model's folder has its tokenizer.json: fetch it from where the weights are from";
-            BadInput::new(format!("cannot read {}: {what}", path.display()), help)
-        };
-        let text = files::read(&path, MOST).map_err(|error| bad(error.to_string()))?;
-        let tokenizer = Tokenizer::from_bytes(text).map_err(|error| bad(error.to_string()))?;
-        let most = tokenizer
-            .get_vocab(true)
-            .into_values()
-            .max()
-            .map_or(0, |token| token as usize + 1);
+        let help =
+            "a model's folder has its tokenizer.json: fetch it from where the weights are from";
+        let bad = |why: &dyn Display| unreadable(&path, why, help);
+        let text = files::read(&path, MOST).map_err(|error| bad(&error))?;
+        let tokenizer = Tokenizer::from_bytes(text).map_err(|error| bad(&error))?;
+        let last = tokenizer.get_vocab(true).into_values().max();
+        let most = last.map_or(0, |token| token as usize + 1);
         if most > vocabulary {
-            return Err(bad(format!(
-                "it has {most} tokens, and the model {vocabulary}: they do not belong together"
-            )));
+            let why = "they do not belong together";
+            return Err(bad(&format!("it has {most} tokens, and the model {vocabulary}: {why}")));
         }
         Ok(Text { tokenizer })
     }
@@ -98,9 +93,9 @@ pub(super) fn ends(dir: &Path, config: Option<&str>) -> Vec<u32> {
         }
     };
     let generation = read(&dir.join("generation_config.json")).ok();
-    generation
-        .as_deref()
-        .and_then(of)
-        .or_else(|| config.and_then(of))
+    [generation.as_deref(), config]
+        .into_iter()
+        .flatten()
+        .find_map(of)
         .unwrap_or_default()
 }
