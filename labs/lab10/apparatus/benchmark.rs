@@ -296,14 +296,9 @@ impl<'a> Part<'a> {
             flops: flops(seq),
             bytes: bytes / replicas,
         };
-        let decode = text.decode.as_secs_f64() / later as f64;
-        Ok((
-            text.tokens,
-            [
-                timed(*seq_len, text.prefill.as_secs_f64(), bytes[0]),
-                timed(1, decode, bytes[1]),
-            ],
-        ))
+        let prefill = timed(*seq_len, text.prefill.as_secs_f64(), bytes[0]);
+        let decode = timed(1, text.decode.as_secs_f64() / later as f64, bytes[1]);
+        Ok((text.tokens, [prefill, decode]))
     }
 }
 

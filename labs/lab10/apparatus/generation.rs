@@ -48,11 +48,8 @@ fn one_rank(
     let cache = llama.cache(1, capacity, builder(&tensor));
     let mut stream = Stream::default();
     let screen = screen.filter(|_| comm.rank() == 0);
-    let mut lines = Lines {
-        width: screen.map_or(0, |screen| screen.width),
-        column: 0,
-        word: String::new(),
-    };
+    let width = screen.map_or(0, |screen| screen.width);
+    let mut lines = Lines { width, ..Lines::default() };
     if let Some(screen) = screen.filter(|_| how.show_next) {
         screen.say(screen.dim(format!("  {:?}", how.prompt.as_deref().unwrap_or_default())));
     }
@@ -168,6 +165,7 @@ pub fn compare(
 }
 
 /// A text that arrives in parts, broken into lines between words.
+#[derive(Default)]
 struct Lines {
     width: usize,
     column: usize,
@@ -236,7 +234,7 @@ mod tests {
 
     #[test]
     fn lines_break_between_words() {
-        let mut lines = Lines { width: 12, column: 0, word: String::new() };
+        let mut lines = Lines { width: 12, ..Lines::default() };
         let parts = ["One day", ", a", " ball rol", "led\u{7} by.\n", "The", " end", "\n"]
             .map(|part| lines.push(part));
         assert_eq!(parts.concat(), "  One day, a\n  ball\n  rolled·\n  by.\n  The end\n");

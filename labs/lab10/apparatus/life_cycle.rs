@@ -21,26 +21,15 @@ pub fn stages(shape: &ModelShape) -> [(&'static str, String, f64, f64); 4] {
         [shape.forward_flops_per_token() as f64, shape.training_flops_per_token() as f64];
     let pretraining = TOKENS_PER_PARAMETER * n;
     let tuned = examples * each * passes;
+    let data = "text is collected, cleaned, and cut into tokens".to_string();
+    let learned = format!("20 tokens per parameter: {}", words(pretraining));
+    let examples = format!("10,000 examples x 500 tokens x 3: {}", words(tuned));
+    let answers = format!("a billion tokens: {}", words(SERVED));
     [
-        (
-            "1 data",
-            "text is collected, cleaned, and cut into tokens".to_string(),
-            0.0,
-            0.0,
-        ),
-        (
-            "2 pre-training",
-            format!("20 tokens per parameter: {}", words(pretraining)),
-            pretraining,
-            training,
-        ),
-        (
-            "3 fine-tuning",
-            format!("10,000 examples x 500 tokens x 3: {}", words(tuned)),
-            tuned,
-            training,
-        ),
-        ("4 deployment", format!("a billion tokens: {}", words(SERVED)), SERVED, forward),
+        ("1 data", data, 0.0, 0.0),
+        ("2 pre-training", learned, pretraining, training),
+        ("3 fine-tuning", examples, tuned, training),
+        ("4 deployment", answers, SERVED, forward),
     ]
 }
 

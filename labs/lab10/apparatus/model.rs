@@ -47,10 +47,8 @@ impl Model {
         }
         if model.contains('/') {
             let what = format!("{model} is neither a folder nor a file");
-            return Err(BadInput::new(
-                what,
-                format!("is it a model of the hub? then write --model hub:{model}"),
-            ));
+            let help = format!("is it a model of the hub? then write --model hub:{model}");
+            return Err(BadInput::new(what, help));
         }
         Ok(Model {
             name: model.to_string(),

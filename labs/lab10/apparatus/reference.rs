@@ -16,17 +16,13 @@ pub fn check_reference(job: Job) -> Result<(), BadInput> {
     }
     if cfg!(not(feature = "llm")) {
         let help = "cargo run --features llm --bin lab10 -- --model FOLDER --reference";
-        return Err(BadInput::new(
-            "--reference needs candle-transformers, which this build leaves out",
-            help,
-        ));
+        let what = "--reference needs candle-transformers, which this build leaves out";
+        return Err(BadInput::new(what, help));
     }
     if job.how.temperature != 0.0 || job.dtype != Precision::F32 {
         let help = "leave --temperature and --dtype out";
-        return Err(BadInput::new(
-            "--reference compares the likeliest tokens, computed in f32",
-            help,
-        ));
+        let what = "--reference compares the likeliest tokens, computed in f32";
+        return Err(BadInput::new(what, help));
     }
     job.model.pretrained().map(drop)
 }

@@ -254,6 +254,7 @@ pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Candidate> {
     let stages = (1..=ranks).rev().filter(divides).find(|&n| n <= shape.layers).unwrap_or(1);
     let alone = [1, 1];
     let all = stages * tensor;
+    let most = if ranks.is_multiple_of(all) { ranks } else { all };
     vec![
         Candidate::new(1, alone, Stage::Ddp, 1),
         Candidate::new(ranks, alone, Stage::Ddp, 1),
@@ -261,12 +262,7 @@ pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Candidate> {
         Candidate::new(tensor, [tensor, 1], Stage::Ddp, 1),
         Candidate::new(stages, [1, stages], Stage::Ddp, stages),
         Candidate::new(ranks, [tensor, 1], Stage::Three, 1),
-        Candidate::new(
-            if ranks.is_multiple_of(all) { ranks } else { all },
-            [tensor, stages],
-            Stage::One,
-            stages,
-        ),
+        Candidate::new(most, [tensor, stages], Stage::One, stages),
     ]
 }
 

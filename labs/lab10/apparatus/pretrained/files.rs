@@ -11,7 +11,7 @@ use shardlab::plan::{Family, ModelShape};
 use shardlab::tensor::Spec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub const ONE: &str = "model.safetensors";
 pub const INDEX: &str = "model.safetensors.index.json";
@@ -33,11 +33,6 @@ struct Tensor {
 }
 
 impl Files {
-    /// Whether the folder has weights as safetensors.
-    pub fn are_in(dir: &Path) -> bool {
-        dir.join(ONE).exists() || dir.join(INDEX).exists()
-    }
-
     /// Opens the files of a folder. A head of its own is the model's, although config.json may say
     /// that the token table is; a note says so.
     pub fn open(dir: &Path, shape: &ModelShape) -> Result<(Files, Vec<String>), BadInput> {
@@ -47,17 +42,14 @@ impl Files {
             files.add(&dir.join(name))?;
         }
         let (table, _) = shape.table_named();
-        if shape.tied()
-            && let Some(head) = files.tensors.get(HEAD).cloned()
-        {
+        let head = files.tensors.get(HEAD).cloned().filter(|_| shape.tied());
+        if let Some(head) = head {
             // A program that saves each number once keeps one of both names.
             files.tensors.entry(table.clone()).or_insert(head);
             files.shape = untied(shape);
         }
-        let there = files
-            .tensors
-            .iter()
-            .map(|(name, tensor)| (name.as_str(), &tensor.info.shape[..]));
+        let there = files.tensors.iter();
+        let there = there.map(|(name, tensor)| (name.as_str(), &tensor.info.shape[..]));
         check(dir, CONFIG, &files.shape.named(), there.collect())
             .map_err(|error| with_unlisted(dir, &names, error))?;
         for (name, tensor) in &files.tensors {
@@ -104,10 +96,8 @@ impl Files {
     fn widened(&self, tensor: &Tensor, at: usize, out: &mut [f32]) {
         let bytes = self.bytes(tensor);
         match tensor.info.dtype {
-            Dtype::F16 => widen(&bytes[2 * at..], out, |bytes| f16::from_le_bytes(bytes).to_f32()),
-            Dtype::BF16 => {
-                widen(&bytes[2 * at..], out, |bytes| bf16::from_le_bytes(bytes).to_f32())
-            }
+            Dtype::F16 => widen(&bytes[2 * at..], out, |two| f16::from_le_bytes(two).to_f32()),
+            Dtype::BF16 => widen(&bytes[2 * at..], out, |two| bf16::from_le_bytes(two).to_f32()),
             _ => widen(&bytes[4 * at..], out, f32::from_le_bytes),
         }
     }
@@ -119,9 +109,8 @@ impl Files {
         };
         let map = shardlab::files::map(path).map_err(|error| bad(&error))?;
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|error| bad(&error))?;
-        let start = 8 + header;
         for (name, info) in metadata.tensors() {
-            let tensor = Tensor { map: self.maps.len(), start, info: info.clone() };
+            let tensor = Tensor { map: self.maps.len(), start: 8 + header, info: info.clone() };
             if self.tensors.insert(name.clone(), tensor).is_some() {
                 return Err(bad(&format!("a different file has {name}, too")));
             }
@@ -131,17 +120,12 @@ impl Files {
     }
 
     /// Reads some elements of a parameter.
-    pub fn read(
-        &self,
-        spec: &Spec,
-        elements: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), BadInput> {
+    pub fn read(&self, spec: &Spec, range: Range<usize>, out: &mut [f32]) -> Result<(), BadInput> {
         let tensor = self.tensors.get(&spec.whole.name);
         let tensor = tensor.filter(|tensor| tensor.info.shape == spec.whole.shape);
         let tensor = tensor.ok_or_else(|| of_other_shape(spec))?;
-        spec.runs(elements.clone(), |run, at| {
-            let out = &mut out[run.start - elements.start..run.end - elements.start];
+        spec.runs(range.clone(), |run, at| {
+            let out = &mut out[run.start - range.start..run.end - range.start];
             self.widened(tensor, at, out);
         });
         Ok(())
@@ -170,18 +154,18 @@ pub(super) fn own_head(has: &str) -> String {
     format!("config.json says that the head is the token table (tie_word_embeddings), and {has}")
 }
 
-/// Whether a file stands for its folder: config.json, the index, or weights that the folder has. If
-/// not, it is a GGUF file.
-pub(super) fn is_part_of(path: &Path, dir: &Path) -> Result<bool, BadInput> {
+/// The file itself if it is GGUF, or `None` if it stands for its folder: config.json, the index, or
+/// weights that the folder has.
+pub(super) fn gguf(path: &Path, dir: &Path) -> Result<Option<PathBuf>, BadInput> {
     let help = "give a model's folder, or a GGUF file";
     let file = shardlab::files::map(path).map_err(|error| unreadable(path, &error, help))?;
     if file.starts_with(b"GGUF") {
-        return Ok(false);
+        return Ok(Some(path.to_path_buf()));
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let is_listed = || weight_files(dir).is_ok_and(|names| names.contains(&name));
     if name == "config.json" || name == INDEX || is_listed() {
-        return Ok(true);
+        return Ok(None);
     }
     Err(instead::no_model(path, &name))
 }
@@ -199,8 +183,7 @@ fn with_unlisted(dir: &Path, names: &BTreeSet<String>, error: BadInput) -> BadIn
     } else {
         "model.safetensors.index.json does not name it"
     };
-    let what = format!("{}; {unlisted} is not read, because {why}", error.what);
-    BadInput::new(what, error.help)
+    BadInput::new(format!("{}; {unlisted} is not read, because {why}", error.what), error.help)
 }
 
 /// The names of the folder's weight files.

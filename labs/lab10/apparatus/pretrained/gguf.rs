@@ -3,6 +3,7 @@
 //! GGUF has its own names and its own order of rows. RoPE there turns neighbouring numbers, so the
 //! file has the two halves of each query and key head interleaved.
 
+use super::files::{INDEX, ONE};
 use super::instead::JOIN_PIECES;
 use super::metadata::{self, Metadata, incomplete};
 use super::{CONFIG, FETCH_AGAIN, METADATA, about, check, listed, of_other_shape, unreadable};
@@ -41,8 +42,11 @@ fn has_odd_alignment(header: &[u8]) -> bool {
     })
 }
 
-/// The folder's GGUF file, if it has one. One for images is no model of texts.
+/// The folder's GGUF file, if it has one and no safetensors. One for images is no model of texts.
 pub(super) fn find(dir: &Path) -> Result<Option<PathBuf>, BadInput> {
+    if [ONE, INDEX].iter().any(|name| dir.join(name).exists()) {
+        return Ok(None);
+    }
     let mut names = listed(dir)?;
     names.retain(|name| name.ends_with(".gguf"));
     if names.len() > 1 {
@@ -113,12 +117,7 @@ impl Gguf {
 
     /// Reads some elements of a parameter. The whole tensor is dequantized for that, once for all
     /// slices that follow each other.
-    pub fn read(
-        &self,
-        spec: &Spec,
-        elements: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), BadInput> {
+    pub fn read(&self, spec: &Spec, range: Range<usize>, out: &mut [f32]) -> Result<(), BadInput> {
         let name = &spec.whole.name;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.0 != *name {
@@ -131,8 +130,8 @@ impl Gguf {
         if last.1.len() != spec.whole.shape.iter().product::<usize>() {
             return Err(of_other_shape(spec));
         }
-        spec.runs(elements.clone(), |run, at| {
-            out[run.start - elements.start..run.end - elements.start]
+        spec.runs(range.clone(), |run, at| {
+            out[run.start - range.start..run.end - range.start]
                 .copy_from_slice(&last.1[at..at + run.len()]);
         });
         Ok(())

@@ -48,26 +48,23 @@ impl Metadata<'_> {
 
     /// A number of every layer: one for all, or a list with equal ones.
     fn number(&self, key: &str) -> Result<Option<f64>, BadInput> {
-        let value = match self.get(key) {
-            None => return Ok(None),
-            Some(Value::Array(list)) => self.of_all_layers(key, list)?,
-            Some(value) => value,
+        let Some(mut value) = self.get(key) else {
+            return Ok(None);
         };
+        if let Value::Array(list) = value {
+            let count = list.len();
+            let layers = self.get("llama.block_count").and_then(number);
+            if count == 0 || layers != Some(count as f64) {
+                let what = format!("{key} is a list of {count}, not of a number for each layer");
+                return Err(incomplete(what));
+            }
+            value = &list[0];
+            if list.iter().any(|other| number(other) != number(value)) {
+                return Err(unsupported(format!("{key} differs from layer to layer")));
+            }
+        }
         let wrong = || incomplete(format!("{key} is not a number"));
         number(value).map(Some).ok_or_else(wrong)
-    }
-
-    fn of_all_layers<'v>(&self, key: &str, list: &'v [Value]) -> Result<&'v Value, BadInput> {
-        let layers = self.get("llama.block_count").and_then(number);
-        let count = list.len();
-        if list.is_empty() || layers != Some(count as f64) {
-            let what = format!("{key} is a list of {count}, not of a number for each layer");
-            return Err(incomplete(what));
-        }
-        if list.iter().any(|one| number(one) != number(&list[0])) {
-            return Err(unsupported(format!("{key} differs from layer to layer")));
-        }
-        Ok(&list[0])
     }
 
     fn needed(&self, key: &str) -> Result<f64, BadInput> {
@@ -172,10 +169,7 @@ impl Metadata<'_> {
         }
         let tokens = shape.vocabulary;
         let head = shape.head() as f64;
-        let wide = |key: &str| -> Result<String, BadInput> {
-            let width = self.number(key)?.unwrap_or(head);
-            Ok(wide_heads(shape, width as usize))
-        };
+        let wide = |width: Option<f64>| wide_heads(shape, width.unwrap_or(head) as usize);
         let key_length = "llama.attention.key_length";
         let value_length = "llama.attention.value_length";
         let experts = "models with experts do not run here";
@@ -184,12 +178,13 @@ impl Metadata<'_> {
         let rows = [
             ("llama.expert_count", 0.0, experts),
             ("llama.expert_used_count", 0.0, experts),
-            (key_length, head, &wide(key_length)?),
-            (value_length, head, &wide(value_length)?),
+            (key_length, head, &wide(self.number(key_length)?)),
+            (value_length, head, &wide(self.number(value_length)?)),
             ("llama.rope.dimension_count", head, "RoPE on a part of a head is not supported"),
             (factor, 1.0, scales),
             ("llama.rope.scale_linear", 1.0, scales),
             ("llama.rope.scaling.attn_factor", 1.0, "a scaled RoPE is not supported"),
+            // llama.cpp asks this of every architecture, since 2026.
             ("llama.attention.causal", 1.0, "attention to later tokens is not supported"),
             ("llama.vocab_size", tokens as f64, &format!("the token table has {tokens} rows")),
             ("llama.attention.head_count", shape.heads as f64, other),

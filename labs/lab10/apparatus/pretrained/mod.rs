@@ -26,7 +26,7 @@ use anyhow::Result;
 use files::Files;
 use gguf::Gguf;
 use half::bf16;
-use kit::config_json::{self, Described, some};
+use kit::config_json::{self, some};
 use shardlab::checkpoint::agree::agree;
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
@@ -63,21 +63,17 @@ impl Pretrained {
     pub fn open(path: &Path) -> Result<Pretrained, BadInput> {
         let dir = if path.is_dir() { Some(path) } else { path.parent() };
         let dir = dir.unwrap_or(Path::new(".")).to_path_buf();
-        let gguf = if !path.is_dir() {
-            (!files::is_part_of(path, &dir)?).then(|| path.to_path_buf())
-        } else if Files::are_in(path) {
-            None
-        } else {
+        let gguf = if path.is_dir() {
             gguf::find(path)?
+        } else {
+            files::gguf(path, &dir)?
         };
         let config = dir.join("config.json");
         let config = if config.exists() { Some(read(&config)?) } else { None };
         let in_folder = |error| about(dir.display().to_string(), error);
         let described = config.as_deref().map(config_json::llama).transpose().map_err(in_folder)?;
-        let (shape, mut notes) = match described {
-            Some(Described { shape, notes, .. }) => (Some(shape), notes),
-            None => (None, Vec::new()),
-        };
+        let (shape, notes) = described.map(|config| (config.shape, config.notes)).unzip();
+        let mut notes = notes.unwrap_or_default();
         let (shape, more, weights) = match gguf {
             Some(path) => {
                 let (gguf, more) = Gguf::open(&path, shape.as_ref())?;
@@ -101,16 +97,11 @@ impl Pretrained {
     }
 
     /// Reads some elements of a parameter into `out`. Padding becomes zeros.
-    pub fn read(
-        &self,
-        spec: &Spec,
-        elements: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), BadInput> {
+    pub fn read(&self, spec: &Spec, range: Range<usize>, out: &mut [f32]) -> Result<(), BadInput> {
         out.fill(0.0);
         match &self.weights {
-            Weights::Files(files) => files.read(spec, elements, out),
-            Weights::Gguf(gguf) => gguf.read(spec, elements, out),
+            Weights::Files(files) => files.read(spec, range, out),
+            Weights::Gguf(gguf) => gguf.read(spec, range, out),
         }
     }
 
@@ -139,22 +130,18 @@ impl Pretrained {
         Ok(())
     }
 
-    /// Runs `make`, which begins a training or a generation, with a function that reads values: each
+    /// Runs `job`, which begins a training or a generation, with a function that reads values: each
     /// rank reads its own shard, in any stage of ZeRO. All ranks call it. If one cannot read its
     /// own, no rank continues.
-    pub fn begin<R>(
-        &self,
-        comm: &Comm,
-        make: impl FnOnce(InitialValues) -> Result<R>,
-    ) -> Result<R> {
+    pub fn begin<R>(&self, comm: &Comm, job: impl FnOnce(InitialValues) -> Result<R>) -> Result<R> {
         let failed = RefCell::new(None);
-        let made = make(&|spec, elements, out| {
+        let begun = job(&|spec, elements, out| {
             if let Err(error) = self.read(spec, elements, out) {
                 failed.borrow_mut().get_or_insert(error);
             }
         })?;
         agree(comm, failed.into_inner().map_or(Ok(()), Err))??;
-        Ok(made)
+        Ok(begun)
     }
 
     /// The tokenizer of tokenizer.json.

@@ -233,6 +233,9 @@ fn what_is_there_instead_is_said() {
     let error = refused(dir.path());
     let says = "model-00002-of-00002.safetensors is not read, because model.safetensors.index.json";
     assert!(error.what.contains(says), "{error}");
+    let error = refused(folder(&[(ONE, &half), ("more.safetensors", &other)]).path());
+    let says = "; more.safetensors is not read, because model.safetensors is there";
+    assert!(error.what.ends_with(says), "{error}");
     // A file that is not of the folder's weights, in it and by its name.
     for (name, what, help) in [
         ("adapter_model.safetensors", "an adapter's weights", "merge"),
