@@ -1,6 +1,5 @@
 //! What a folder or a file has instead of a Llama's weights, in words that say what to do.
 
-use super::files::{INDEX, ONE};
 use kit::config_json::some;
 use shardlab::error::BadInput;
 use std::path::Path;
@@ -76,7 +75,8 @@ fn has_all(name: &str, signs: &str) -> bool {
 
 /// The refusal of a folder with these files, none of which has weights that are read.
 pub(super) fn no_weights(dir: &Path, files: &[String]) -> BadInput {
-    let what = format!("{} has neither {ONE} nor {INDEX}", dir.display());
+    let lacks = "has neither model.safetensors nor model.safetensors.index.json";
+    let what = format!("{} {lacks}", dir.display());
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     match first(&FILES, &files) {
         Some((such, (_, is, help))) => {
