@@ -8,7 +8,7 @@ use memmap2::Mmap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
-use std::str::Utf8Error;
+use std::string::FromUtf8Error;
 
 /// The most bytes of a file that a person or a program writes to be read as a whole: settings, a
 /// list, a report.
@@ -34,10 +34,8 @@ pub fn open(path: &Path) -> io::Result<(File, u64)> {
 /// As [`open`], and if the file is larger or [`foreign`].
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let bytes = whole(path, most)?;
-    match foreign(&bytes) {
-        Some(what) => Err(invalid(what)),
-        None => Ok(bytes),
-    }
+    refuse(foreign(&bytes))?;
+    Ok(bytes)
 }
 
 fn whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
@@ -58,10 +56,8 @@ fn whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// As [`read`], and if the bytes are not UTF-8.
 pub fn text(path: &Path, most: u64) -> io::Result<String> {
     let text = text_or_page(path, most)?;
-    match page(text.as_bytes()) {
-        Some(what) => Err(invalid(what.to_string())),
-        None => Ok(text),
-    }
+    refuse(page(text.as_bytes()).map(str::to_string))?;
+    Ok(text)
 }
 
 /// As [`text`], and reads an HTML page like any other text.
@@ -70,40 +66,35 @@ pub fn text(path: &Path, most: u64) -> io::Result<String> {
 /// As [`text`].
 pub fn text_or_page(path: &Path, most: u64) -> io::Result<String> {
     let bytes = whole(path, most)?;
-    if let Some(what) = packed(&bytes).or_else(|| wide(&bytes)) {
-        return Err(invalid(what));
-    }
-    let mut text = String::from_utf8(bytes)
-        .map_err(|error| invalid(encoding(error.as_bytes(), error.utf8_error())))?;
-    if text.starts_with(MARK) {
-        text.drain(..MARK.len_utf8());
-    }
-    Ok(text)
+    refuse(packed(&bytes).or_else(|| wide(&bytes)))?;
+    let text = String::from_utf8(bytes).map_err(|error| invalid(encoding(&error)))?;
+    let unmarked = text.strip_prefix(MARK).map(str::to_string);
+    Ok(unmarked.unwrap_or(text))
 }
 
 fn invalid(what: String) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what)
 }
 
+/// Refuses a file that is something else.
+fn refuse(what: Option<String>) -> io::Result<()> {
+    what.map_or(Ok(()), |what| Err(invalid(what)))
+}
+
 /// The byte order mark. In UTF-8 it says nothing.
 const MARK: char = '\u{feff}';
 
-/// Beginnings of files that hold another file, or say where it is.
-const PACKED: [(&[u8], &str); 8] = [
-    (b"\x1f\x8b\x08", "it is packed with gzip: `gunzip FILE` unpacks it"),
-    (
-        b"PK\x03\x04",
-        "it is a zip archive, as .docx and .epub are: `unzip FILE` unpacks it",
-    ),
-    (b"\xfd7zXZ\0", "it is packed with xz: `unxz FILE` unpacks it"),
-    (b"\x28\xb5\x2f\xfd", "it is packed with zstd: `unzstd FILE` unpacks it"),
-    (b"BZh91AY&SY", "it is packed with bzip2: `bunzip2 FILE` unpacks it"),
-    (b"7z\xbc\xaf\x27\x1c", "it is a 7z archive: `7z x FILE` unpacks it"),
-    (b"%PDF-", "it is a PDF: `pdftotext FILE -` writes its text"),
-    (
-        b"/annex/objects/",
-        "it is a git-annex pointer: `git annex get` fetches the file itself",
-    ),
+/// Beginnings of files that hold another file, or say where it is, and what they are.
+const PACKED: [(&[u8], &str); 9] = [
+    (b"\x1f\x8b\x08", "packed with gzip: `gunzip FILE` unpacks it"),
+    (b"PK\x03\x04", "a zip archive, as .docx and .epub are: `unzip FILE` unpacks it"),
+    (b"\xfd7zXZ\0", "packed with xz: `unxz FILE` unpacks it"),
+    (b"\x28\xb5\x2f\xfd", "packed with zstd: `unzstd FILE` unpacks it"),
+    (b"BZh91AY&SY", "packed with bzip2: `bunzip2 FILE` unpacks it"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive: `7z x FILE` unpacks it"),
+    (b"%PDF-", "a PDF: `pdftotext FILE -` writes its text"),
+    (b"{\\rtf", "RTF, as word processors write: save it as plain text"),
+    (b"/annex/objects/", "a git-annex pointer: `git annex get` fetches the file"),
 ];
 
 /// What a file is, and what helps, where its bytes say that it is not what its name promises: a Git
@@ -117,64 +108,57 @@ fn packed(bytes: &[u8]) -> Option<String> {
     // Git LFS says that every pointer is shorter. A longer text is about them.
     if bytes.starts_with(b"version https://git-lfs.github.com/spec/") && bytes.len() < 1024 {
         let text = String::from_utf8_lossy(bytes);
-        let size = text.lines().find_map(|line| line.strip_prefix("size "));
-        let of = size.map_or(String::new(), |size| format!(" of {size} bytes"));
-        return Some(format!(
-            "it is a Git LFS pointer, and not the file{of}: `git lfs pull` in its repository \
-             fetches that"
-        ));
+        let size = text.lines().find_map(|line| line.strip_prefix("size ")).unwrap_or("?");
+        let what = format!("it is a Git LFS pointer, and not the file of {size} bytes");
+        return Some(format!("{what}: `git lfs pull` in its repository fetches that"));
     }
     let found = PACKED.iter().find(|(begins, _)| bytes.starts_with(begins));
-    found.map(|(_, what)| what.to_string())
+    found.map(|(_, is)| format!("it is {is}"))
 }
 
-/// Says so where a file begins as an HTML page or as RTF, which are texts, too.
+/// Says so where a file begins as an HTML page, which is a text, too.
 pub fn page(bytes: &[u8]) -> Option<&'static str> {
-    if bytes.starts_with(b"{\\rtf") {
-        return Some("it is RTF, as word processors write: save it as plain text");
-    }
     let head = String::from_utf8_lossy(&bytes[..bytes.len().min(1024)]).to_ascii_lowercase();
-    let head = head.trim_start_matches(|c: char| c == MARK || c.is_whitespace());
     // A comment or XML's own line may go before.
-    let markup = ["<!doctype html", "<html", "<!--", "<?xml", "<head"];
-    let html = head.contains("<!doctype html") || head.contains("<html") || head.contains("<head>");
-    (html && markup.iter().any(|begins| head.starts_with(begins))).then_some(
+    let head = head.trim_start_matches(|c: char| c == MARK || c.is_whitespace());
+    let is_html = ["<!doctype html", "<html", "<head>"].iter().any(|tag| head.contains(tag));
+    (head.starts_with('<') && is_html).then_some(
         "it is an HTML page, such as a server sends in place of a file: fetch the file's own \
          address (\"raw\", \"resolve\"; curl -fL ends at an error)",
     )
 }
 
 /// Says so where a text has two or four bytes for each character. A byte order mark says it, or
-/// what no other text has: control characters in every other place, many of them NULs.
+/// what no other text has: control characters, NULs among them, in most places of high bytes.
 fn wide(bytes: &[u8]) -> Option<String> {
     let head = &bytes[..bytes.len().min(4096) / 4 * 4];
-    let every = |step: usize, at: usize| head.iter().skip(at).step_by(step);
-    let all_zero = |at| every(4, at).all(|&byte| byte == 0);
-    let controls = |at| every(2, at).filter(|&&byte| byte < 0x20).count() * 8 > head.len() * 3;
-    let nuls = |at| every(2, at).filter(|&&byte| byte == 0).count();
-    let any = head.iter().any(|&byte| byte != 0);
-    let form = match bytes {
-        [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => "UTF-32",
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16",
-        _ if any && all_zero(3) && every(4, 2).all(|&byte| byte <= 0x10) => "UTF-32LE",
-        _ if any && all_zero(0) && every(4, 1).all(|&byte| byte <= 0x10) => "UTF-32BE",
-        _ if controls(1) && nuls(1) > 8 * nuls(0) => "UTF-16LE",
-        _ if controls(0) && nuls(0) > 8 * nuls(1) => "UTF-16BE",
+    // Of all first bytes of four, all second, third and fourth ones.
+    let is_high = [0, 1, 2, 3].map(|at| {
+        let controls = head.iter().skip(at).step_by(4).filter(|&&byte| byte < 0x20);
+        let has_nul = head.iter().skip(at % 2).step_by(2).any(|&byte| byte == 0);
+        has_nul && controls.count() * 16 > head.len() * 3
+    });
+    let form = match (bytes, is_high) {
+        ([0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..], _) => "UTF-32",
+        ([0xff, 0xfe, ..] | [0xfe, 0xff, ..], _) => "UTF-16",
+        (_, [false, _, true, true]) => "UTF-32LE",
+        (_, [true, true, _, false]) => "UTF-32BE",
+        (_, [false, true, false, true]) => "UTF-16LE",
+        (_, [true, false, true, false]) => "UTF-16BE",
         _ => return None,
     };
     Some(format!("it is {form}: `iconv -f {form} -t UTF-8 OLD > NEW` makes it UTF-8"))
 }
 
 /// Why bytes are not UTF-8, and the command that makes them so.
-fn encoding(bytes: &[u8], error: Utf8Error) -> String {
-    let at = error.valid_up_to();
+fn encoding(error: &FromUtf8Error) -> String {
+    let bytes = error.as_bytes();
+    let at = error.utf8_error().valid_up_to();
     let high = bytes.iter().filter(|byte| **byte >= 0x80).count();
-    let why = match error.error_len() {
+    let why = match error.utf8_error().error_len() {
         _ if bytes.contains(&0) => "it is no text",
         None => "its last character is cut: is the file complete?",
-        _ if !bytes[..at].is_ascii() => {
-            "the text before is; `iconv -c -f UTF-8 -t UTF-8 OLD > NEW` leaves out what is not"
-        }
+        _ if !bytes[..at].is_ascii() => "`iconv -c -f UTF-8 -t UTF-8 OLD > NEW` drops what is not",
         // A letter here and there is from a Western European text.
         _ if high * 4 < bytes.len() => "`iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW` makes it UTF-8",
         _ => {
@@ -196,11 +180,10 @@ pub fn map(path: &Path) -> io::Result<Mmap> {
     // signal ends this program, and its memory stays as it is.
     let map = unsafe { Mmap::map(&file) }?;
     // Safetensors begin with a number of 8 bytes, which can be any, and JSON.
-    let safetensors = map.get(8) == Some(&b'{');
-    match foreign(&map).or_else(|| answer(&map)).filter(|_| !safetensors) {
-        Some(what) => Err(invalid(what)),
-        None => Ok(map),
+    if map.get(8) != Some(&b'{') {
+        refuse(foreign(&map).or_else(|| answer(&map)))?;
     }
+    Ok(map)
 }
 
 /// Quotes what a server says in place of a file: "Entry not found". Numbers are no such text, JSON
@@ -211,10 +194,8 @@ fn answer(bytes: &[u8]) -> Option<String> {
         return None;
     }
     let text = std::str::from_utf8(bytes).ok()?.trim();
-    let words = !text.is_empty()
-        && !text.starts_with(['{', '['])
-        && !text.contains(|c: char| c.is_control() && !c.is_whitespace());
-    words.then(|| format!("it is a short text, {text:?}: fetch the file itself"))
+    let is_other = text.starts_with(['{', '[']) || text.contains('\0');
+    (!is_other).then(|| format!("it is a short text, {text:?}: fetch the file itself"))
 }
 
 /// Writes a file of `bytes`, either completely or not at all: an earlier one is replaced when all
@@ -376,8 +357,13 @@ mod tests {
             let bytes = |unit: u16| if big { unit.to_be_bytes() } else { unit.to_le_bytes() };
             text.encode_utf16().flat_map(bytes).collect()
         };
-        for text in ["To be, or not to be", "Быть или не быть", "It\u{2019}s 😀, she said; late"]
-        {
+        for text in [
+            "To be, or not to be",
+            "Быть или не быть",
+            "होना या न होना, यही सवाल है",
+            "It\u{2019}s 😀, she said; late",
+            "a\nb\nc\nd\n",
+        ] {
             for (big, named) in [(false, "it is UTF-16LE: "), (true, "it is UTF-16BE: ")] {
                 let said = &said(&wide(text, big))[0];
                 assert!(said.starts_with(named), "{text}: {said}");
