@@ -3,6 +3,7 @@
 use crate::apparatus::{info, ring};
 use crate::flags::{Args, Break};
 use crate::job::Job;
+use crate::job::hosts::in_nodes;
 use crate::lesson::{around_the_ring, compare_with_all_gather};
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
@@ -77,11 +78,7 @@ fn introduce(
         info::show(screen, comm, &job, places, (seats[0], saved))?;
     } else {
         report::ranks(screen, comm.size());
-        let nodes = if job.hosts.len() == 1 {
-            "1 node".into()
-        } else {
-            format!("{} nodes", job.hosts.len())
-        };
+        let nodes = in_nodes(job.hosts.len());
         let room = format!("{nodes} with room for {} ranks: {}", job.room(), job.per_node_from);
         screen.say(screen.row("job", &room));
         for said in &job.said {

@@ -59,44 +59,41 @@ pub fn launched(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
     let number = |name: &str| number_of(&variable, name);
     let is_set = |name: &str| variable(name).is_some_and(|text| !text.trim().is_empty());
     let of_the_job = LAUNCHERS.iter().filter(|row| row.3 == Job);
-    let size_of_job = of_the_job.map(|row| number(row.1)).fold(None, Option::max);
-    // What it is if no variable shows a second process.
+    let size_of_job = of_the_job.filter_map(|row| number(row.1)).max();
+    let rank_of_any = LAUNCHERS.iter().find_map(|row| number(row.2));
+    // A step of one task has a rank for PMIx, and is one process.
+    let step_of_one = number("SLURM_STEP_NUM_TASKS") == Some(1);
     let mut single: Option<Launched> = None;
     for &(who, size_name, rank_name, counts) in &LAUNCHERS {
-        let (size, rank) = (number(size_name), number(rank_name));
+        let size = number(size_name);
+        let rank = number(rank_name);
+        let several = size > Some(1) || rank > Some(0);
         let shown = match counts {
-            Job | Node => size.or(rank).is_some(),
+            Job | Node => several || size.is_some() || rank.is_some() && !step_of_one,
             // A launcher inside the step counts its own processes.
-            Step => size_of_job.is_none() && (size > Some(1) || rank > Some(0)),
-            Apart("") => size > Some(1) || rank > Some(0),
-            Apart(proof) => is_set(proof) && (size > Some(1) || rank > Some(0)),
+            Step => several && size_of_job.is_none(),
+            Apart(proof) => several && (proof.is_empty() || is_set(proof)),
         };
-        if !shown {
-            continue;
-        }
+        let size_of_all = match counts {
+            Node => size_of_job.or(size.filter(|&size| size == 1)),
+            _ => size,
+        };
         let launched = Launched {
             who,
             variable: if size.is_some() { size_name } else { rank_name },
-            size: if counts == Node {
-                size_of_job.or(size.filter(|&n| n == 1))
-            } else {
-                size
-            },
-            rank: rank.or_else(|| LAUNCHERS.iter().find_map(|row| number(row.2))).unwrap_or(0),
+            size: size_of_all.filter(|&size| !several || size > 1),
+            rank: rank.or(rank_of_any).unwrap_or(0),
             connects: !matches!(counts, Apart(_)),
         };
-        if size > Some(1) || rank > Some(0) {
-            let size = launched.size.filter(|&size| size > 1);
-            return Some(Launched { size, ..launched });
+        if shown && several {
+            return Some(launched);
         }
         // A size says more than a rank.
-        if single.as_ref().is_none_or(|before| before.size.is_none() && size.is_some()) {
+        if shown && single.as_ref().is_none_or(|before| before.size.is_none() && size.is_some()) {
             single = Some(launched);
         }
     }
-    // A step of one task has a rank for PMIx, and is one process.
-    let step_of_one = number("SLURM_STEP_NUM_TASKS") == Some(1);
-    single.filter(|launched| launched.size.is_some() || !step_of_one)
+    single
 }
 
 /// The rank and the number of processes that PyTorch's variables name, where nothing shows that a

@@ -106,14 +106,13 @@ fn unconnected(launched: &Launched, but: &str, help: &str) -> BadInput {
 fn note_unproven() {
     static ONCE: Once = Once::new();
     if let Some((rank, size)) = unproven(variable) {
-        ONCE.call_once(|| {
-            complain(&format!(
-                "note: RANK={rank} and WORLD_SIZE={size} are set, as PyTorch's launchers set them, \
-                 and nothing connects {size} processes here: if a launcher started them, each \
-                 trains a model of its own\nhelp: start one process, whose ranks are threads \
-                 (`ranks` {size}); in a shell that only inherited the variables:  unset RANK WORLD_SIZE"
-            ));
-        });
+        let note = format!(
+            "note: RANK={rank} and WORLD_SIZE={size} are set, as PyTorch's launchers set them, \
+             and nothing connects {size} processes here: if a launcher started them, each \
+             trains a model of its own\nhelp: start one process, whose ranks are threads \
+             (`ranks` {size}); in a shell that only inherited the variables:  unset RANK WORLD_SIZE"
+        );
+        ONCE.call_once(|| complain(&note));
     }
 }
 
@@ -195,31 +194,16 @@ pub fn is_first_process() -> bool {
 }
 
 /// Programs by which launchers start processes, as Linux names them: at most 15 letters.
-const STARTERS: [&str; 13] = [
-    "slurmstepd",
-    "flux-shell",
-    "mpirun",
-    "mpiexec",
-    "mpiexec.hydra",
-    "orterun",
-    "orted",
-    "prterun",
-    "prted",
-    "hydra_pmi_proxy",
-    "palsd",
-    "jsmd",
-    "mpispawn",
-];
+const STARTERS: &str = "slurmstepd flux-shell mpirun mpiexec mpiexec.hydra mpispawn orterun orted \
+                        prterun prted hydra_pmi_proxy palsd jsmd";
 
-/// Whether a launcher itself started this process. Then there is a first process, which says why
-/// it stops, and this one need not. A shell that inherited a rank's variables is no launcher.
+/// Whether a launcher itself started this process, as far as Linux says. Then there is a first
+/// process, which says why it stops, and this one need not. A shell that inherited a rank's
+/// variables is no launcher.
 pub(super) fn first_process_speaks() -> bool {
-    #[cfg(target_os = "linux")]
-    let parent = {
-        let id = std::os::unix::process::parent_id();
-        std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default()
-    };
-    #[cfg(not(target_os = "linux"))]
-    let parent = "";
-    STARTERS.contains(&parent.trim())
+    let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+    let status = read("/proc/self/status");
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap_or_default();
+    let name = read(&format!("/proc/{}/comm", parent.trim()));
+    STARTERS.split(' ').any(|starter| starter == name.trim())
 }

@@ -340,6 +340,15 @@ fn wrong_jobs_are_refused_in_words() {
             "[fe80::1]:4:2",
             "f cannot be read as a host file, line 1: \"[fe80::1]:4:2\": \":4:2\"",
         ),
+        (
+            "a:22 slots=8",
+            "f cannot be read as a host file, line 1: \"a:22 slots=8\": \":22\" is a second",
+        ),
+        ("fe80::[1-2]", "f has no host's name in line 1: \"fe80::[1-2]\": "),
+        (
+            "fe80::1%",
+            "f has no host's name in line 1: \"fe80::1%\": ':' is foreign in a name",
+        ),
         ("a,b", "f has no host's name in line 1: \"a,b\": ',' is foreign in a name"),
         ("-x:4", "f has no host's name in line 1: \"-x\": a name does not begin with '-'"),
         ("a/0*4", "f has no host's name in line 1: \"a/0*4\": '/' is foreign in a name"),
@@ -599,6 +608,7 @@ fn a_step_is_read_by_its_names_and_a_job_by_the_jobs() {
     };
     let total = changed("SLURM_STEP_NUM_TASKS", "3");
     assert_eq!(slots(&job(&total)), [("gpu013", 3)]);
+    assert_eq!(job(&total).said, [said]);
     let mut two = total.clone();
     two.retain(|(name, _)| *name != "SLURM_STEP_NUM_NODES");
     two.iter_mut().find(|(n, _)| *n == "SLURM_STEP_NODELIST").unwrap().1 = "gpu[012-013]";
@@ -617,6 +627,14 @@ fn a_step_is_read_by_its_names_and_a_job_by_the_jobs() {
     shell[10].1 = "4294967290";
     let found = job(&shell);
     assert_eq!((slots(&found), found.is_step), (names.map(|name| (name, 4)).to_vec(), false));
+    // On one node as well: the step's one task is not the job.
+    let alone = [
+        ("SLURM_JOB_NODELIST", "gpu013"),
+        ("SLURM_TASKS_PER_NODE", "1"),
+        ("SLURM_NTASKS", "16"),
+        ("SLURM_STEP_ID", "4294967290"),
+    ];
+    assert_eq!(slots(&job(&alone)), [("gpu013", 16)]);
     // A step on all nodes of the job is no news.
     let mut all = step.to_vec();
     all[0].1 = "gpu013";

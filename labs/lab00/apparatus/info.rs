@@ -8,10 +8,11 @@ use kit::place::{Place, Seat};
 use kit::show::Screen;
 use shardlab::comm::Comm;
 use shardlab::launch;
+use std::fmt::Display;
 use std::path::Path;
 
 /// A title in brackets, then `NAME=value` lines, as the source's launcher (ezpz) prints them.
-fn block(screen: &Screen, title: &str, lines: &[(&str, String)]) {
+fn block(screen: &Screen, title: &str, lines: &[(impl Display, String)]) {
     let bullet = if screen.ascii { "*" } else { "•" };
     screen.say(screen.bold(title));
     for (name, value) in lines {
@@ -50,10 +51,8 @@ pub fn show(
         .as_ref()
         .map_or("none".into(), |(path, _)| path.display().to_string());
     let names: Vec<String> = job.hosts.iter().map(|host| format!("'{}'", host.name)).collect();
-    let hosts: Vec<(String, String)> = job
-        .hosts
-        .iter()
-        .enumerate()
+    let numbered = job.hosts.iter().enumerate();
+    let hosts: Vec<(String, String)> = numbered
         .map(|(i, host)| (format!("[host:{i}] - "), host.name.clone()))
         .collect();
     let Session { user, time } = Session::here();
@@ -65,14 +64,7 @@ pub fn show(
     ];
     session.extend(saved.map(|saved| ("jobenv_file: ", saved)));
     block(screen, "[JOB]", &session);
-    block(
-        screen,
-        "[HOSTS]",
-        &hosts
-            .iter()
-            .map(|(name, host)| (name.as_str(), host.clone()))
-            .collect::<Vec<_>>(),
-    );
+    block(screen, "[HOSTS]", &hosts);
     screen.say(screen.wrap(
         "These are the names that a cluster with GPUs uses. Here a rank computes on CPUs: read GPU as \"room for a rank\".",
         0,

@@ -8,7 +8,7 @@
 
 use super::elsewhere;
 use super::environment::{Cpus, Environment};
-use super::granted::{Granted, JOBS, Numbers, STEP, Scope, Whose};
+use super::granted::{JOB, Numbers, OLD, STEP, Scope, Slots, is_shell};
 use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_hosts};
 use kit::flags::whole;
 use kit::help;
@@ -80,44 +80,16 @@ pub struct Job {
     pub said: Vec<String>,
 }
 
-/// A machine whose users want one rank per accelerator. No variable of its scheduler has this
-/// number.
-struct Machine {
-    name: &'static str,
-    /// Part of the domain of its nodes: a word between dots.
-    domain: &'static str,
-    /// The beginnings of the names of its hosts where jobs are submitted.
-    submits: &'static str,
-    /// One of its nodes, with the article.
-    node: &'static str,
-    per_node: usize,
-}
-
-/// Both are PBS's.
-const MACHINES: [Machine; 2] = [
-    Machine {
-        name: "Polaris",
-        domain: "polaris",
-        submits: "polaris-login",
-        node: "a Polaris node",
-        per_node: 4,
-    },
-    // Six GPUs of two tiles each; what Level Zero shows of them decides.
-    Machine {
-        name: "Aurora",
-        domain: "aurora",
-        submits: "aurora-uan",
-        node: "an Aurora node",
-        per_node: 12,
-    },
-];
+/// PBS's machines whose users want one rank per accelerator, and the beginnings of the names of the
+/// hosts where their jobs are submitted. No variable of the scheduler has the number.
+const MACHINES: [(&str, &str); 2] = [("Polaris", "polaris-login"), ("Aurora", "aurora-uan")];
 
 /// The nodes, before the numbers of their ranks are known.
 struct Nodes {
     names: Vec<String>,
     file: Option<(PathBuf, HostFile)>,
-    /// The variables of Slurm that name them, and whose their numbers are.
-    slurm: Option<(&'static Scope, Whose)>,
+    /// The variables of Slurm that count them and their ranks.
+    slurm: Option<Scope>,
 }
 
 impl Job {
@@ -135,13 +107,10 @@ impl Job {
     /// The job that this environment describes.
     pub fn discover(flags: &JobFlags, environment: &Environment) -> Result<Job, BadInput> {
         let scheduler = scheduler(environment);
-        let mut search = Search {
-            flags,
-            environment,
-            scheduler,
-            unread: None,
-            numbers: Numbers { environment, said: Vec::new() },
-        };
+        let named = scheduler.is_some() || flags.host_file.is_some();
+        let (unread, sentence) = elsewhere::scheduler(environment).filter(|_| !named).unzip();
+        let numbers = Numbers { environment, said: sentence.into_iter().collect() };
+        let mut search = Search { flags, environment, scheduler, numbers };
         let nodes = search.nodes()?;
         let machine = search.machine(&nodes);
         let (slots, per_node_from) = search.slots(&nodes, machine)?;
@@ -149,21 +118,14 @@ impl Job {
         let (depth, depth_from) = search.depth(per_node)?;
         let cluster = environment
             .variable("SLURM_CLUSTER_NAME")
-            .filter(|_| search.scheduler == Some(Scheduler::Slurm))
+            .filter(|_| scheduler == Some(Scheduler::Slurm))
             .map(|name| printable(&name));
-        let first = nodes.names[0].split('.').next().unwrap_or_default();
+        let first = nodes.names[0].split('.').next().unwrap_or_default().to_string();
+        let hosts = nodes.names.into_iter().zip(slots);
         Ok(Job {
-            scheduler: search.scheduler,
-            machine: machine
-                .map(|machine| machine.name.into())
-                .or(cluster)
-                .unwrap_or_else(|| first.to_string()),
-            hosts: nodes
-                .names
-                .into_iter()
-                .zip(slots)
-                .map(|(name, slots)| Host { name, slots })
-                .collect(),
+            scheduler,
+            machine: machine.map(String::from).or(cluster).unwrap_or(first),
+            hosts: hosts.map(|(name, slots)| Host { name, slots }).collect(),
             per_node,
             per_node_from,
             depth,
@@ -171,8 +133,8 @@ impl Job {
             cores: environment.cpus.cores,
             host_file: nodes.file.map(|(path, file)| (path, file.form)),
             hosts_given: flags.host_file.is_some(),
-            unread: search.unread,
-            is_step: nodes.slurm.is_some_and(|(scope, _)| scope.list == STEP.list),
+            unread,
+            is_step: nodes.slurm.is_some_and(|scope| scope.list == STEP.list),
             said: search.numbers.said,
         })
     }
@@ -196,19 +158,14 @@ impl Job {
 fn scheduler(environment: &Environment) -> Option<Scheduler> {
     let any = |names: &[&str]| names.iter().any(|name| environment.variable(name).is_some());
     // Slurm first: it can set PBS's variables as well, for old scripts. PBS never sets Slurm's.
-    let slurm = ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", HET_GROUP];
-    if any(&slurm) {
-        Some(Scheduler::Slurm)
-    } else {
-        any(&["PBS_JOBID", "PBS_NODEFILE"]).then_some(Scheduler::Pbs)
+    if any(&["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", HET_GROUP]) {
+        return Some(Scheduler::Slurm);
     }
+    any(&["PBS_JOBID", "PBS_NODEFILE"]).then_some(Scheduler::Pbs)
 }
 
 /// The nodes of a heterogeneous job's first group.
 const HET_GROUP: &str = "SLURM_JOB_NODELIST_HET_GROUP_0";
-
-/// The largest number of a step that srun starts (Slurm's SLURM_MAX_NORMAL_STEP_ID).
-const MOST_STEP: u32 = 0xffff_fff0;
 
 /// The error of a job whose nodes nothing names.
 fn missing(job: &str, set: &str, name: &str) -> BadInput {
@@ -223,7 +180,6 @@ struct Search<'a> {
     flags: &'a JobFlags,
     environment: &'a Environment<'a>,
     scheduler: Option<Scheduler>,
-    unread: Option<&'static str>,
     numbers: Numbers<'a>,
 }
 
@@ -234,11 +190,6 @@ impl Search<'_> {
         }
         match self.scheduler {
             None => {
-                let other = elsewhere::scheduler(|name| self.environment.variable(name).is_some());
-                if let Some((name, sentence)) = other {
-                    self.unread = Some(name);
-                    self.numbers.said.push(sentence);
-                }
                 let names = vec![self.environment.host.clone()];
                 Ok(Nodes { names, file: None, slurm: None })
             }
@@ -246,12 +197,15 @@ impl Search<'_> {
                 let path = self.environment.variable("PBS_NODEFILE");
                 let path = path.ok_or_else(|| missing("PBS", "PBS_JOBID", "PBS_NODEFILE"))?;
                 let help = "PBS keeps this file on the job's first node while the job runs; start from there, or give --hostfile";
-                let nodes = self.nodes_of_file(Path::new(&path), help)?;
-                // Chunks may share a node. Then the lines of the file are its ranks.
-                if let Some((_, file)) = &nodes.file
-                    && !self.numbers.are_granted(file)?
-                {
-                    self.ensure_as_many(&nodes, &path, "PBS_NUM_NODES")?;
+                let mut nodes = self.nodes_of_file(Path::new(&path), help)?;
+                if let Some((_, file)) = &mut nodes.file {
+                    // As many lines as ranks are the ranks, even where no name repeats.
+                    let found = nodes.names.len();
+                    file.counts |= self.environment.number("PBS_NP")? == Some(found);
+                    // Chunks may share a node. Then the lines of the file count.
+                    if !file.counts {
+                        self.ensure_size(found, &path, "PBS_NUM_NODES")?;
+                    }
                 }
                 Ok(nodes)
             }
@@ -262,61 +216,56 @@ impl Search<'_> {
     /// The nodes of the step that this process is in, or else of the job.
     fn slurm_nodes(&mut self) -> Result<Nodes, BadInput> {
         let set = |name: &str| self.environment.variable(name);
-        let list = JOBS.iter().find_map(|scope| Some((scope, set(scope.list)?)));
-        // The shells of salloc and sbatch are steps as well, with numbers that no srun gets.
-        let normal = |id: &String| id.parse::<u32>().is_ok_and(|id| id <= MOST_STEP);
-        let step = set("SLURM_STEP_ID").filter(normal).zip(set(STEP.list));
-        let groups = set(HET_GROUP);
-        let (scope, names) = match (&step, &list) {
-            (Some((id, step)), _) => {
-                let names = slurm_hosts(step)?;
-                if let Some((job, list)) = &list
-                    && slurm_hosts(list)? != names
-                {
-                    self.numbers.said.push(format!(
-                        "these are the nodes of step {id}, by {}; for the job's, in {}:  unset SLURM_STEP_ID",
-                        STEP.list, job.list
-                    ));
-                }
-                (&STEP, names)
-            }
-            (None, Some((scope, list))) => (*scope, slurm_hosts(list)?),
-            (None, None) if groups.is_some() => {
+        let said = &mut self.numbers.said;
+        let shell = is_shell(self.environment);
+        let id = set("SLURM_STEP_ID");
+        let of_a_step = set(STEP.list).is_some();
+        let step = id.as_ref().filter(|_| of_a_step && !shell);
+        let job = [JOB, OLD].into_iter().find(|scope| set(scope.list).is_some());
+        let groups = set(HET_GROUP).is_some();
+        let mut scope = match job {
+            _ if step.is_some() => STEP,
+            Some(job) => job,
+            None if groups => {
                 return Err(BadInput::new(
                     "this is a heterogeneous job of Slurm (SLURM_JOB_NODELIST_HET_GROUP_0 is set), whose groups have a list of nodes each",
                     "give --hostfile a file with the nodes of all groups:  for group in ${!SLURM_JOB_NODELIST_HET_GROUP_*}; do scontrol show hostnames ${!group}; done > hosts",
                 ));
             }
-            _ => return Err(missing("Slurm", "SLURM_JOB_ID", "SLURM_JOB_NODELIST")),
+            None => return Err(missing("Slurm", "SLURM_JOB_ID", JOB.list)),
         };
-        if step.is_none() && groups.is_some() {
-            self.numbers.said.push(format!(
-                "this is a heterogeneous job of Slurm, and {} has the nodes of one group; the others' are in SLURM_JOB_NODELIST_HET_GROUP_0 and so on: give --hostfile for all",
-                scope.list
+        let Scope { list, counts, total, .. } = scope;
+        if let (Some(id), Some(Scope { list: of_job, .. })) = (step, job)
+            && set(of_job) != set(list)
+        {
+            said.push(format!(
+                "these are the nodes of step {id}, by {list}; for the job's, in {of_job}:  unset SLURM_STEP_ID"
             ));
         }
-        let whose = match set("SLURM_STEP_ID") {
-            _ if step.is_some() => Whose::Own,
-            Some(id) if !normal(&id) => Whose::Shells,
-            None if set(STEP.list).is_none() => Whose::Own,
-            _ => Whose::Steps,
-        };
-        let nodes = Nodes { names, file: None, slurm: Some((scope, whose)) };
-        // A step overwrites the old name of the job's number.
-        if whose == Whose::Own || scope.nodes != "SLURM_NNODES" {
-            self.ensure_as_many(&nodes, scope.list, scope.nodes)?;
+        if groups && step.is_none() {
+            said.push(format!(
+                "this is a heterogeneous job of Slurm, and {list} has the nodes of one group; the others' are in SLURM_JOB_NODELIST_HET_GROUP_0 and so on: give --hostfile for all"
+            ));
         }
-        Ok(nodes)
+        // A step has overwritten those of the job's variables that have no JOB in their names.
+        if step.is_none() && !shell && (of_a_step || id.is_some()) {
+            if set(counts).or(set(total)).is_some() {
+                said.push(format!(
+                    "these are the nodes of the job, by {list}; {counts} and {total} are a step's, and do not count"
+                ));
+            }
+            scope = Scope { list, counts: "", total: "", ..JOB };
+        }
+        let names = slurm_hosts(&set(list).unwrap_or_default())?;
+        self.ensure_size(names.len(), list, scope.nodes)?;
+        Ok(Nodes { names, file: None, slurm: Some(scope) })
     }
 
-    /// Refuses a number of nodes that is not that of their names.
-    fn ensure_as_many(&self, nodes: &Nodes, whence: &str, size: &str) -> Result<(), BadInput> {
+    /// Refuses a number of nodes that is not that of their `list`.
+    fn ensure_size(&self, found: usize, list: &str, size: &str) -> Result<(), BadInput> {
         match self.environment.number(size)? {
-            Some(number) if number != nodes.names.len() => Err(BadInput::new(
-                format!(
-                    "{whence} has {} nodes, and {size}={number} contradicts it",
-                    nodes.names.len()
-                ),
+            Some(number) if number != found => Err(BadInput::new(
+                format!("{list} has {found} nodes, and {size}={number} contradicts it"),
                 format!("one of them is from a different job; unset {size}, or give --hostfile"),
             )),
             _ => Ok(()),
@@ -332,38 +281,42 @@ impl Search<'_> {
         Ok(Nodes { names, file: Some((path.to_path_buf(), file)), slurm: None })
     }
 
-    fn machine(&self, nodes: &Nodes) -> Option<&'static Machine> {
+    fn machine(&self, nodes: &Nodes) -> Option<&'static str> {
         // Without PBS this is a laptop or a different cluster, which may be called aurora too.
         self.scheduler.filter(|&scheduler| scheduler == Scheduler::Pbs)?;
         // Nodes of Aurora are called x4102c5s2b0n0.hostmgmt2102.cm.aurora.alcf.anl.gov, or only the
         // part before the first dot. Then the name of the host where the job was submitted decides.
         let submitted = self.environment.variable("PBS_O_HOST").unwrap_or_default();
         let submitted = submitted.to_lowercase();
-        let names = [&nodes.names[0], &self.environment.host, &submitted];
-        let domains: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
-        MACHINES.iter().find(|machine| {
-            let of_it = |name: &String| name.split('.').any(|word| word == machine.domain);
-            domains.iter().any(of_it) || submitted.starts_with(machine.submits)
-        })
+        let names = format!("{}.{}.{submitted}", nodes.names[0], self.environment.host);
+        let found = MACHINES.iter().find(|(machine, submits)| {
+            let of_it = |word: &str| word.eq_ignore_ascii_case(machine);
+            names.split('.').any(of_it) || submitted.starts_with(submits)
+        });
+        found.map(|(machine, _)| *machine)
     }
 
     /// How many ranks each node takes, and the source of these numbers.
-    fn slots(
-        &mut self,
-        nodes: &Nodes,
-        machine: Option<&Machine>,
-    ) -> Result<(Vec<usize>, String), BadInput> {
+    fn slots(&mut self, nodes: &Nodes, machine: Option<&str>) -> Result<Slots, BadInput> {
         let all = |slots: usize| vec![slots; nodes.names.len()];
         if let Some(per_node) = self.flags.per_node {
             return Ok((all(per_node), "--per-node".into()));
         }
+        let given = self.flags.host_file.is_some();
+        let asked = match self.scheduler {
+            Some(Scheduler::Pbs) => "PBS_NUM_PPN",
+            Some(Scheduler::Slurm) => "SLURM_NTASKS_PER_NODE",
+            None => "",
+        };
         let granted = match (&nodes.file, &nodes.slurm) {
             // The user's own file counts as the user's word, as --per-node does.
-            (Some((_, file)), _) if self.flags.host_file.is_some() => self.by_the_user(file)?,
-            (Some((_, file)), _) => self.numbers.by_pbs(file, machine.is_some())?,
-            (None, Some((scope, whose))) => {
-                self.numbers.by_slurm(scope, nodes.names.len(), *whose)?
+            (Some((_, file)), _) if given && file.counts => Some(file.ranks()),
+            (Some(_), _) if given => {
+                let each = self.environment.number(asked)?;
+                each.map(|each| (all(each), asked.into()))
             }
+            (Some((_, file)), _) => self.numbers.by_pbs(file, machine.is_some())?,
+            (None, Some(scope)) => self.numbers.by_slurm(scope, nodes.names.len())?,
             (None, None) => None,
         };
         if let Some(granted) = granted {
@@ -372,39 +325,20 @@ impl Search<'_> {
         let Some(machine) = machine else {
             return Ok((all(self.environment.cpus.cores), "one for each core of this node".into()));
         };
-        let mut from = format!("one for each accelerator of {}", machine.node);
-        let mut per_node = machine.per_node;
-        if machine.name == "Aurora" {
-            let (devices, by) = elsewhere::aurora_devices(|name| self.environment.variable(name))?;
-            per_node = devices;
-            if !by.is_empty() {
-                from = format!("{from} with {by}");
-            }
-        }
+        let (per_node, node) = match machine {
+            "Aurora" => elsewhere::aurora_devices(self.environment)?,
+            _ => (4, "a Polaris node".into()),
+        };
+        let from = format!("one for each accelerator of {node}");
         let total = per_node * nodes.names.len();
-        let losers = [("NGPU_PER_HOST", per_node), ("PBS_NP", total)];
-        for (name, number) in losers {
-            let other = self.environment.variable(name).filter(|text| *text != number.to_string());
+        for (name, right) in [("NGPU_PER_HOST", per_node), ("PBS_NP", total)] {
+            let other = self.environment.variable(name).filter(|text| *text != right.to_string());
             if let Some(other) = other {
                 let ranks = format!("each node takes {per_node} ranks, {from}");
                 self.numbers.said.push(format!("{ranks}, whatever {name}={other} says"));
             }
         }
         Ok((all(per_node), from))
-    }
-
-    /// By a host file of the user's, or what was asked for each node of the job.
-    fn by_the_user(&self, file: &HostFile) -> Result<Granted, BadInput> {
-        if file.counts {
-            return Ok(Some(file.ranks()));
-        }
-        let asked = match self.scheduler {
-            Some(Scheduler::Pbs) => "PBS_NUM_PPN",
-            Some(Scheduler::Slurm) => "SLURM_NTASKS_PER_NODE",
-            None => return Ok(None),
-        };
-        let each = self.environment.number(asked)?;
-        Ok(each.map(|each| (vec![each; file.hosts.len()], asked.into())))
     }
 
     /// How many CPUs each rank gets, and the source of this number.
@@ -421,10 +355,8 @@ impl Search<'_> {
             // srun's -c counts the same CPUs: cores at one site, hardware threads at a different
             // one.
             if let Some(cpus) = self.environment.number("SLURM_CPUS_ON_NODE")? {
-                return Ok((
-                    (cpus / per_node).max(1),
-                    format!("SLURM_CPUS_ON_NODE={cpus} / {per_node} ranks"),
-                ));
+                let from = format!("SLURM_CPUS_ON_NODE={cpus} / {per_node} ranks");
+                return Ok(((cpus / per_node).max(1), from));
             }
         }
         let Cpus { cores, threads } = self.environment.cpus;

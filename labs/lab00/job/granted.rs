@@ -2,11 +2,12 @@
 //! asked for; where two variables contradict each other, a sentence says which of them won.
 
 use super::environment::Environment;
-use super::hosts::{Form, HostFile, slurm_counts};
+use super::hosts::{Form, HostFile, in_nodes, slurm_counts};
 use shardlab::error::BadInput;
 
-/// Slurm's variables of a step or of a job. A step overwrites those of the job that have no JOB in
-/// their names, so one is never read by the other's.
+/// Slurm's variables of a step or of a job. A step overwrites those of its job that have no JOB in
+/// their names, so one is never read by the other's. An empty name is not read.
+#[derive(Clone, Copy)]
 pub(super) struct Scope {
     pub list: &'static str,
     pub nodes: &'static str,
@@ -21,51 +22,32 @@ pub(super) const STEP: Scope = Scope {
     total: "SLURM_STEP_NUM_TASKS",
 };
 
-/// The second one is from before 2013.
-pub(super) const JOBS: [Scope; 2] = [
-    Scope {
-        list: "SLURM_JOB_NODELIST",
-        nodes: "SLURM_JOB_NUM_NODES",
-        counts: "SLURM_TASKS_PER_NODE",
-        total: "SLURM_NTASKS",
-    },
-    Scope {
-        list: "SLURM_NODELIST",
-        nodes: "SLURM_NNODES",
-        counts: "SLURM_TASKS_PER_NODE",
-        total: "SLURM_NPROCS",
-    },
-];
+pub(super) const JOB: Scope = Scope {
+    list: "SLURM_JOB_NODELIST",
+    nodes: "SLURM_JOB_NUM_NODES",
+    counts: "SLURM_TASKS_PER_NODE",
+    total: "SLURM_NTASKS",
+};
 
-/// Whose a scope's numbers of ranks are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// Its own.
-    Own,
-    /// Those of a shell that is a step (salloc's), which keeps some of the job's.
-    Shells,
-    /// Those of a step in the job, which has overwritten the job's.
-    Steps,
+/// From before 2013.
+pub(super) const OLD: Scope = Scope { list: "SLURM_NODELIST", nodes: "SLURM_NNODES", ..JOB };
+
+/// Whether this is the shell of salloc, which is a step of one task. No srun gets its number
+/// (Slurm's SLURM_MAX_NORMAL_STEP_ID).
+pub(super) fn is_shell(environment: &Environment) -> bool {
+    let id = environment.variable("SLURM_STEP_ID");
+    id.is_some_and(|id| !id.parse().is_ok_and(|id: u32| id <= 0xffff_fff0))
 }
 
 /// Numbers of ranks, one for each node, and their source.
-pub(super) type Granted = Option<(Vec<usize>, String)>;
+pub(super) type Slots = (Vec<usize>, String);
 
-/// Divides `total` ranks among nodes as Slurm does: as evenly as it goes, or, where a node takes at
-/// most so many, the first nodes are full. Each node gets one rank at least. None if there are too
-/// few or too many.
-fn divided(total: usize, nodes: usize, most: Option<usize>) -> Option<Vec<usize>> {
-    if total < nodes || most.is_some_and(|most| total > most * nodes) {
-        return None;
-    }
-    let mut left = total;
-    let share = |node: usize| {
-        let others = nodes - node - 1;
-        let share = most.map_or(left.div_ceil(others + 1), |most| most.min(left - others));
-        left -= share;
-        share
-    };
-    Some((0..nodes).map(share).collect())
+/// Those that the scheduler's variables give, if they do.
+pub(super) type Granted = Result<Option<Slots>, BadInput>;
+
+/// A number if it is not the right one.
+fn unlike(number: Option<usize>, right: usize) -> Option<usize> {
+    number.filter(|&number| number != right)
 }
 
 /// The scheduler's numbers.
@@ -76,159 +58,123 @@ pub(super) struct Numbers<'a> {
 }
 
 impl Numbers<'_> {
-    /// Says that `winner` goes before each `(name, value)` that is there.
-    fn goes_before(&mut self, winner: &str, losers: &[(&str, Option<usize>)]) {
+    /// Says that `winner` goes before each variable that has a number.
+    fn goes_before(&mut self, winner: &str, others: &[(&str, Option<usize>)]) {
         let value = |&(name, value): &(&str, Option<usize>)| Some(format!("{name}={}", value?));
-        let losers: Vec<String> = losers.iter().filter_map(value).collect();
+        let losers: Vec<String> = others.iter().filter_map(value).collect();
         if !losers.is_empty() {
             self.said.push(format!("{winner}, and goes before {}", losers.join(" and ")));
         }
     }
 
-    /// By PBS. The lines of its file were granted if a name repeats, or if there are as many as
-    /// ranks. A file that names each node once leaves the number to others.
-    pub(super) fn by_pbs(&mut self, file: &HostFile, known: bool) -> Result<Granted, BadInput> {
+    /// By PBS. Where the lines of its file count, they were granted. A file that names each node
+    /// once leaves the number to others, and that of a machine we know is better than a total.
+    pub(super) fn by_pbs(&mut self, file: &HostFile, known: bool) -> Granted {
         let nodes = file.hosts.len();
-        let lines: usize = file.hosts.iter().map(|host| host.slots).sum();
-        let all = self.environment.number("PBS_NP")?;
+        let total = self.environment.number("PBS_NP")?;
         let each = self.environment.number("PBS_NUM_PPN")?;
         let chunks = self.environment.number("PBS_NUM_NODES")?;
-        if self.are_granted(file)? {
-            let other = |value: Option<usize>, ranks| value.filter(|&value| value != ranks);
-            let of_chunks = each.filter(|each| each * chunks.unwrap_or(nodes) != lines);
-            let unit = if file.form == Form::Lines { "lines" } else { "ranks" };
-            self.goes_before(
-                &format!("PBS_NODEFILE has {lines} {unit} for {}", of_nodes(nodes)),
-                &[
-                    ("PBS_NP", other(all, lines)),
-                    ("PBS_NUM_PPN", of_chunks),
-                    ("PBS_NUM_NODES", other(chunks, nodes)),
-                ],
-            );
-            return Ok(Some(file.ranks()));
+        if !file.counts {
+            let total = total.filter(|_| each.is_some() || !known);
+            let names = ["PBS_NODEFILE", "PBS_NP", "PBS_NUM_PPN"];
+            return Ok(self.by_numbers(names, nodes, total, each));
         }
-        match (each, all) {
-            (Some(each), all) if all.is_none_or(|all| all == each * nodes) => {
-                Ok(Some((vec![each; nodes], "PBS_NUM_PPN".into())))
-            }
-            // The machine's number is better than a total.
-            (None, _) if known => Ok(None),
-            (each, Some(all)) => match divided(all, nodes, None) {
-                Some(slots) => {
-                    self.goes_before(
-                        &format!("PBS_NP={all} is for all nodes"),
-                        &[("PBS_NUM_PPN", each)],
-                    );
-                    Ok(Some((slots, format!("PBS_NP={all} on {}", of_nodes(nodes)))))
-                }
-                None => {
-                    self.goes_before(
-                        &format!("PBS_NODEFILE has {}", of_nodes(nodes)),
-                        &[("PBS_NP", Some(all))],
-                    );
-                    Ok(each.map(|each| (vec![each; nodes], "PBS_NUM_PPN".into())))
-                }
-            },
-            _ => Ok(None),
-        }
-    }
-
-    /// Whether the lines of PBS's file are the ranks.
-    pub(super) fn are_granted(&self, file: &HostFile) -> Result<bool, BadInput> {
-        let lines: usize = file.hosts.iter().map(|host| host.slots).sum();
-        Ok(file.counts || self.environment.number("PBS_NP")? == Some(lines))
+        let (slots, from) = file.ranks();
+        let lines = slots.iter().sum();
+        let unit = if file.form == Form::Lines { "lines" } else { "ranks" };
+        let winner = format!("PBS_NODEFILE has {lines} {unit} for {}", in_nodes(nodes));
+        let of_chunks = each.map(|each| each * chunks.unwrap_or(nodes));
+        let others = [
+            ("PBS_NP", unlike(total, lines)),
+            ("PBS_NUM_PPN", each.filter(|_| of_chunks != Some(lines))),
+            ("PBS_NUM_NODES", unlike(chunks, nodes)),
+        ];
+        self.goes_before(&winner, &others);
+        Ok(Some((slots, from)))
     }
 
     /// By Slurm, for the nodes of a scope.
-    pub(super) fn by_slurm(
-        &mut self,
-        scope: &Scope,
-        nodes: usize,
-        whose: Whose,
-    ) -> Result<Granted, BadInput> {
-        let mut total = self.environment.number(scope.total)?;
-        let mut counts = self.environment.variable(scope.counts);
-        let mut most = self.environment.number("SLURM_NTASKS_PER_NODE")?;
-        if whose == Whose::Steps && (total.is_some() || counts.is_some()) {
-            self.said.push(format!(
-                "these are the nodes of the job, by {}; {} and {} are a step's, and do not count",
-                scope.list, scope.counts, scope.total
-            ));
-            (total, counts) = (None, None);
-        }
-        // What was asked for each node of the job is not what the step got.
-        if scope.list == STEP.list && (total.is_some() || counts.is_some()) {
-            most = None;
-        }
-        let foreign = whose == Whose::Shells;
+    pub(super) fn by_slurm(&mut self, scope: &Scope, nodes: usize) -> Granted {
+        let shell = is_shell(self.environment);
+        let total = self.environment.number(scope.total)?;
+        let counts = self.environment.variable(scope.counts);
+        // What was asked for each node of the job is not what a step got.
+        let got = scope.list == STEP.list && (total.is_some() || counts.is_some());
+        let most = self.environment.number("SLURM_NTASKS_PER_NODE")?.filter(|_| !got);
         if let Some(list) = counts {
             let slots = slurm_counts(&list)?;
-            let sum: usize = slots.iter().sum();
+            let sum = slots.iter().sum();
             let fits = slots.len() == nodes;
-            if !fits && !foreign {
-                let what = format!(
-                    "{}={list} is for {} nodes, and the job has {nodes}",
-                    scope.counts,
-                    slots.len()
-                );
-                let help = "one of them is from a different job; give --per-node";
-                return Err(BadInput::new(what, help));
-            }
-            if fits && (!foreign || total == Some(sum)) {
+            // The shell has the job's numbers, or those of its one task.
+            if fits && (!shell || total == Some(sum)) {
                 // It is a maximum.
                 let fewer = most.filter(|most| slots.iter().any(|slots| slots > most));
-                self.goes_before(
-                    &format!("{}={list} has {sum} ranks", scope.counts),
-                    &[
-                        (scope.total, total.filter(|&total| total != sum)),
-                        ("SLURM_NTASKS_PER_NODE", fewer),
-                    ],
-                );
+                let others = [(scope.total, unlike(total, sum)), ("SLURM_NTASKS_PER_NODE", fewer)];
+                self.goes_before(&format!("{}={list} has {sum} ranks", scope.counts), &others);
                 return Ok(Some((slots, scope.counts.into())));
             }
-        }
-        let each = |most| (vec![most; nodes], "SLURM_NTASKS_PER_NODE".to_string());
-        let Some(total) = total.filter(|&total| !foreign || total >= nodes) else {
-            return Ok(most.map(each));
-        };
-        let from = format!("{}={total} on {}", scope.total, of_nodes(nodes));
-        if let Some(most) = most {
-            if total == most * nodes {
-                return Ok(Some(each(most)));
-            }
-            if let Some(slots) = divided(total, nodes, Some(most)) {
-                return Ok(Some((slots, format!("{from}, at most SLURM_NTASKS_PER_NODE={most}"))));
+            if !shell {
+                let what = format!("is for {} nodes, and the job has {nodes}", slots.len());
+                let help = "one of them is from a different job; give --per-node";
+                return Err(BadInput::new(format!("{}={list} {what}", scope.counts), help));
             }
         }
-        match divided(total, nodes, None) {
-            Some(slots) => {
-                let winner = format!("{}={total} is for all nodes", scope.total);
-                self.goes_before(&winner, &[("SLURM_NTASKS_PER_NODE", most)]);
-                Ok(Some((slots, from)))
-            }
-            None => {
-                let winner = format!("{} has {}", scope.list, of_nodes(nodes));
-                self.goes_before(&winner, &[(scope.total, Some(total))]);
-                Ok(most.map(each))
-            }
+        let total = total.filter(|&total| !shell || total >= nodes);
+        // A maximum that leaves some of the nodes room for more.
+        if let (Some(all), Some(each)) = (total, most)
+            && (nodes..each * nodes).contains(&all)
+        {
+            let from = format!("{}={all} on {}", scope.total, in_nodes(nodes));
+            let from = format!("{from}, at most SLURM_NTASKS_PER_NODE={each}");
+            return Ok(Some((filled(all, nodes, each), from)));
         }
+        let names = [scope.list, scope.total, "SLURM_NTASKS_PER_NODE"];
+        Ok(self.by_numbers(names, nodes, total, most))
+    }
+
+    /// By the number of all ranks, divided as evenly as it goes, or else by the number that was
+    /// asked for each node of the list. Each node gets one rank at least.
+    fn by_numbers(
+        &mut self,
+        [list, of_all, of_each]: [&str; 3],
+        nodes: usize,
+        total: Option<usize>,
+        each: Option<usize>,
+    ) -> Option<Slots> {
+        let asked = each.map(|each| (vec![each; nodes], of_each.to_string()));
+        let other = total.filter(|_| total != each.map(|each| each * nodes));
+        let Some(total) = other else { return asked };
+        if total < nodes {
+            let winner = format!("{list} has {}", in_nodes(nodes));
+            self.goes_before(&winner, &[(of_all, Some(total))]);
+            return asked;
+        }
+        self.goes_before(&format!("{of_all}={total} is for all nodes"), &[(of_each, each)]);
+        let slots = (0..nodes).map(|node| total / nodes + usize::from(node < total % nodes));
+        Some((slots.collect(), format!("{of_all}={total} on {}", in_nodes(nodes))))
     }
 }
 
-fn of_nodes(nodes: usize) -> String {
-    format!("{nodes} node{}", if nodes == 1 { "" } else { "s" })
+/// Fills nodes that take at most so many ranks, as Slurm does: the first are full, and each has
+/// one rank at least.
+fn filled(total: usize, nodes: usize, most: usize) -> Vec<usize> {
+    let mut left = total;
+    let share = |node: usize| {
+        let share = most.min(left - (nodes - node - 1));
+        left -= share;
+        share
+    };
+    (0..nodes).map(share).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::divided;
+    use super::filled;
 
     #[test]
-    fn ranks_are_divided_as_slurm_divides_them() {
-        assert_eq!(divided(10, 3, None), Some(vec![4, 3, 3]));
-        assert_eq!(divided(10, 3, Some(4)), Some(vec![4, 4, 2]));
-        assert_eq!(divided(4, 3, Some(4)), Some(vec![2, 1, 1]));
-        assert_eq!(divided(3, 3, Some(1)), Some(vec![1, 1, 1]));
-        assert_eq!((divided(2, 3, None), divided(13, 3, Some(4))), (None, None));
+    fn nodes_are_filled_as_slurm_fills_them() {
+        assert_eq!(filled(10, 3, 4), [4, 4, 2]);
+        assert_eq!(filled(4, 3, 4), [2, 1, 1]);
+        assert_eq!(filled(3, 3, 1), [1, 1, 1]);
     }
 }

@@ -18,6 +18,11 @@ pub struct Host {
     pub slots: usize,
 }
 
+/// So many nodes, in words.
+pub fn in_nodes(nodes: usize) -> String {
+    format!("{nodes} node{}", if nodes == 1 { "" } else { "s" })
+}
+
 /// The form of a host file: how it writes the number of ranks per node. Not every launcher reads
 /// every form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +63,7 @@ impl HostFile {
 
 /// Reads the text of a host file. `path` is for messages.
 pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
-    let refuse =
-        |what: String, help: &str| Err(BadInput::new(format!("{} {what}", path.display()), help));
+    let refuse = |what: String, help| BadInput::new(format!("{} {what}", path.display()), help);
     let mut hosts: Vec<Host> = Vec::new();
     let mut file_form = None;
     let mut short = false;
@@ -71,56 +75,42 @@ pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
         if line.is_empty() {
             continue;
         }
-        let (word, slots, form) = match host_line(line) {
-            Ok(host) => host,
-            Err(why) => {
-                let line = cut(line);
-                let what = format!("cannot be read as a host file, line {number}: {line:?}: {why}");
-                return refuse(what, LINES);
-            }
-        };
-        let names = match names(word) {
-            Ok(names) => names,
-            Err((why, help)) => {
-                let name = cut(word);
-                return refuse(
-                    format!("has no host's name in line {number}: {name:?}: {why}"),
-                    help,
-                );
-            }
-        };
+        let (word, slots, form) = host_line(line).map_err(|why| {
+            let what = format!("cannot be read as a host file, line {number}");
+            refuse(format!("{what}: {:?}: {why}", cut(line)), LINES)
+        })?;
+        let names = names(word).map_err(|(why, help)| {
+            let what = format!("has no host's name in line {number}");
+            refuse(format!("{what}: {:?}: {why}", cut(word)), help)
+        })?;
         short |= word.contains('[') && !word.contains(':');
         if *file_form.get_or_insert(form) != form {
             let what = format!(
                 "contradicts itself: line {number} counts ranks in a different way than the lines before"
             );
-            return refuse(what, "write every line alike: `host`, or `host slots=4`, or `host:4`");
+            let help = "write every line alike: `host`, or `host slots=4`, or `host:4`";
+            return Err(refuse(what, help));
         }
         for name in names {
-            match places.get(&name).map(|&at: &usize| &mut hosts[at]) {
-                None => {
-                    places.insert(name.clone(), hosts.len());
-                    hosts.push(Host { name, slots });
-                }
-                Some(host) if form == Form::Lines => host.slots += 1,
-                Some(host) => {
-                    let what = format!(
-                        "contradicts itself: it has two counts for {name}, {} and {slots}",
-                        host.slots
-                    );
-                    return refuse(what, "give each host one line");
-                }
+            let at = *places.entry(name.clone()).or_insert(hosts.len());
+            if at == hosts.len() {
+                hosts.push(Host { name, slots });
+            } else if form == Form::Lines {
+                hosts[at].slots += 1;
+            } else {
+                let before = hosts[at].slots;
+                let what = format!("it has two counts for {name}, {before} and {slots}");
+                let help = "give each host one line";
+                return Err(refuse(format!("contradicts itself: {what}"), help));
             }
         }
         if hosts.len() > MOST {
-            return refuse("has too many hosts".into(), LINES);
+            return Err(refuse("has too many hosts".into(), LINES));
         }
     }
     if hosts.is_empty() {
-        return refuse(
-            "names no host".into(),
-            "a host file has one host per line; is the job still running?",
-        );
+        let help = "a host file has one host per line; is the job still running?";
+        return Err(refuse("names no host".into(), help));
     }
     let form = file_form.unwrap_or(Form::Lines);
     let counts = form != Form::Lines || hosts.iter().any(|host| host.slots > 1);
@@ -139,54 +129,48 @@ type Wrong = (String, &'static str);
 
 /// The hosts of a line's first word: one name or address, or Slurm's short form of several.
 fn names(word: &str) -> Result<Vec<String>, Wrong> {
-    let address = word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).unwrap_or(word);
-    if address.contains("::") || address.matches(':').count() > 1 {
-        return match ipv6(address) {
-            Some(ip) if !ip.is_unspecified() => Ok(vec![address.to_string()]),
-            Some(_) => Err((format!("{address} is the address of no host"), NAMES)),
-            None => Err(("':' is foreign in a name, and this is no IPv6 address".into(), LINES)),
-        };
+    // An IPv6 address may be in brackets.
+    let inside = word.strip_prefix('[').and_then(|word| word.strip_suffix(']'));
+    let name = inside.filter(|inside| inside.contains(':')).unwrap_or(word);
+    // Perhaps with the interface by which it is reached: fe80::1%eth0.
+    let (address, interface) = name.split_once('%').unwrap_or((name, "lo"));
+    let is_address = address.parse().is_ok_and(|ip: Ipv6Addr| !ip.is_unspecified());
+    if is_address && ensure_name(interface).is_ok() {
+        return Ok(vec![name.to_string()]);
     }
-    if word.contains('[') {
-        return slurm_hosts(word).map_err(|error| {
-            (error.what, "Slurm's short form is x[001-003,007]; or write one host per line")
-        });
+    if name.contains('[') {
+        let help = "Slurm's short form is x[001-003,007]; or write one host per line";
+        return slurm_hosts(word).map_err(|error| (error.what, help));
     }
-    ensure_name(word)?;
-    Ok(vec![word.to_string()])
-}
-
-/// An IPv6 address, perhaps with the interface by which it is reached: `fe80::1%eth0`.
-fn ipv6(text: &str) -> Option<Ipv6Addr> {
-    let (address, interface) = text.split_once('%').unwrap_or((text, "lo"));
-    ensure_name(interface).ok()?;
-    address.parse().ok()
+    ensure_name(name)?;
+    Ok(vec![name.to_string()])
 }
 
 /// Refuses what cannot be a host's name or IPv4 address, and says by which character. Names are
 /// printed and handed to launchers, so none has characters that a terminal obeys, and none begins
 /// as a flag does. Some sites have names with underscores.
 fn ensure_name(name: &str) -> Result<(), Wrong> {
+    if name.parse().is_ok_and(|ip: IpAddr| ip.is_unspecified()) {
+        return Err((format!("{name} is the address of no host"), NAMES));
+    }
     let fits = |c: &char| c.is_ascii_alphanumeric() || "-._".contains(*c);
     if let Some(foreign) = name.chars().find(|c| !fits(c)) {
         let help = match foreign {
             '@' => "leave the user out, and write it into ~/.ssh/config: Host …, User …",
             ',' | ';' => LINES,
+            ':' => "write `host:4`, or an IPv6 address; one host per line",
             _ => NAMES,
         };
         return Err((format!("{foreign:?} is foreign in a name"), help));
     }
-    let first = name.chars().next().unwrap_or('-');
+    let first = name.chars().next().unwrap_or(' ');
     if !first.is_ascii_alphanumeric() && first != '_' {
         return Err((format!("a name does not begin with {first:?}"), NAMES));
     }
     if name.len() > LONGEST {
         return Err((format!("it has {} characters", name.len()), NAMES));
     }
-    match name.parse::<IpAddr>() {
-        Ok(ip) if ip.is_unspecified() => Err((format!("{ip} is the address of no host"), NAMES)),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// The beginning of a text, for an error.
@@ -200,50 +184,45 @@ const LIMITS: [&str; 4] = ["max_slots", "max-slots", "slots_max", "slots-max"];
 
 /// A line's host, its slots and its form, or what is foreign in the line.
 fn host_line(line: &str) -> Result<(&str, usize, Form), String> {
-    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    // Open MPI reads `slots = 4`, too.
-    let rest = rest.replace('=', " = ");
-    let words: Vec<&str> = rest.split_whitespace().collect();
-    let mut slots = None;
-    let mut at = 0;
-    while at < words.len() {
-        let key = words[at];
-        let pairs = words.get(at + 1) == Some(&"=");
-        let value = words.get(at + 2).filter(|_| pairs).unwrap_or(&"");
-        let pair = format!("{key}{}{value}", if pairs { "=" } else { "" });
-        if !pairs || !SLOTS.contains(&key) && !LIMITS.contains(&key) {
-            return Err(format!("{:?} is foreign in a line of a name and a count", cut(&pair)));
-        }
-        let Some(number) = count(value) else {
-            return Err(format!("{:?} has no number from 1 to {MOST}", cut(&pair)));
-        };
-        if SLOTS.contains(&key) && slots.replace(number).is_some() {
-            return Err(format!("{:?} is a second count", cut(&pair)));
-        }
-        at += 3;
-    }
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     // A colon outside brackets counts. Two colons and more are an IPv6 address, or no name.
-    let from = name.rfind(']').unwrap_or(0);
-    let colon = name[from..].find(':').map(|at| from + at);
-    match colon {
-        Some(at) if from > 0 || !name[at + 1..].contains(':') => {
-            let (name, number) = (&name[..at], &name[at + 1..]);
-            if name.is_empty() {
-                return Err(format!("no name is before \":{}\"", cut(number)));
-            }
-            if slots.is_some() {
-                return Err(format!("\":{}\" is a second count", cut(number)));
-            }
-            let number = count(number)
-                .ok_or_else(|| format!("\":{}\" is no number from 1 to {MOST}", cut(number)))?;
-            Ok((name, number, Form::Colon))
-        }
-        _ => Ok((
-            name,
-            slots.unwrap_or(1),
-            if slots.is_some() { Form::Slots } else { Form::Lines },
-        )),
+    let end = word.rfind(']').map_or(0, |at| at + 1);
+    let colon = word[end..].find(':').filter(|_| end > 0 || word.matches(':').count() == 1);
+    let (name, number) = word.split_at(colon.map_or(word.len(), |at| end + at));
+    if name.is_empty() {
+        return Err(format!("no name is before {:?}", cut(number)));
     }
+    let mut form = Form::Lines;
+    let mut slots = None;
+    if !number.is_empty() {
+        form = Form::Colon;
+        slots = Some(number_of(number, &number[1..])?);
+    }
+    // Open MPI reads `slots = 4`, too.
+    let rest = rest.split_whitespace().collect::<Vec<_>>().join(" ");
+    let rest = rest.replace(" =", "=").replace("= ", "=");
+    for pair in rest.split_whitespace() {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let limits = LIMITS.contains(&key);
+        if !limits && !SLOTS.contains(&key) {
+            return Err(format!("{:?} is foreign in a line of a name and a count", cut(pair)));
+        }
+        let given = number_of(pair, value)?;
+        if limits {
+            continue;
+        }
+        if slots.replace(given).is_some() {
+            let second = if form == Form::Colon { number } else { pair };
+            return Err(format!("{:?} is a second count", cut(second)));
+        }
+        form = Form::Slots;
+    }
+    Ok((name, slots.unwrap_or(1), form))
+}
+
+/// The number that a `word` gives.
+fn number_of(word: &str, number: &str) -> Result<usize, String> {
+    count(number).ok_or_else(|| format!("{:?} has no number from 1 to {MOST}", cut(word)))
 }
 
 /// A positive number of a plausible size.
@@ -265,16 +244,14 @@ pub fn slurm_hosts(list: &str) -> Result<Vec<String>, BadInput> {
         let mut names = vec![String::new()];
         let mut rest = part;
         while let Some((before, after)) = rest.split_once('[') {
-            let (inside, after) =
-                after.split_once(']').ok_or_else(|| wrong("a bracket is left open"))?;
+            let (inside, after) = after.split_once(']').unwrap_or((after, ""));
             let room = MOST / names.len();
             let numbers = slurm_numbers(inside, room).map_err(wrong)?;
-            names = names
-                .iter()
-                .flat_map(|name| {
-                    numbers.iter().map(move |number| format!("{name}{before}{number}"))
-                })
-                .collect();
+            let mut longer = Vec::new();
+            for name in names {
+                longer.extend(numbers.iter().map(|number| format!("{name}{before}{number}")));
+            }
+            names = longer;
             rest = after;
         }
         for name in &mut names {
@@ -323,13 +300,9 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, &'static str> {
 /// `001-003,007` as 001, 002, 003, 007. Numbers have as many digits as the first number of their
 /// range. An error if there are more than `room`.
 fn slurm_numbers(inside: &str, room: usize) -> Result<Vec<String>, &'static str> {
-    let number = |digits: &str| -> Result<u64, &'static str> {
-        let all_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
-        digits
-            .parse()
-            .ok()
-            .filter(|_| all_digits)
-            .ok_or("brackets hold numbers and ranges such as 001-003")
+    let number = |digits: &str| match digits.parse::<u64>() {
+        Ok(number) if !digits.starts_with('+') => Ok(number),
+        _ => Err("brackets hold numbers and ranges such as 001-003"),
     };
     let mut numbers = Vec::new();
     for range in inside.split(',') {

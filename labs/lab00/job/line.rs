@@ -53,11 +53,8 @@ impl Launcher {
         let ask = |program: &str, args: &[&str]| {
             let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
             // Some answer on stderr.
-            Some(format!(
-                "{}{}",
-                String::from_utf8_lossy(&output.stdout),
-                String::from_utf8_lossy(&output.stderr)
-            ))
+            let text = [output.stdout, output.stderr].concat();
+            Some(String::from_utf8_lossy(&text).into_owned())
         };
         Launcher::find(job, &|name| std::env::var(name).ok(), &ask)
     }
@@ -85,15 +82,14 @@ impl Launcher {
             let choose = open_mpi.is_some() && env("SLURM_MPI_TYPE").is_none();
             return Launcher::Srun { pmix: choose && has(ask("srun", &["--mpi=list"]), "pmix") };
         }
-        match known.first() {
+        let first = match known.first() {
+            Some(Launcher::OpenMpi { .. }) => open_mpi,
+            first => first,
+        };
+        match first {
             // PALS starts nothing outside a job.
             Some(Launcher::Pals) if job.is_local() => Launcher::Threads,
-            Some(Launcher::OpenMpi { program, .. }) => {
-                let program = if let Some(Launcher::OpenMpi { program, .. }) = open_mpi {
-                    program
-                } else {
-                    program
-                };
+            Some(&Launcher::OpenMpi { program, .. }) => {
                 let allowed = env("OMPI_ALLOW_RUN_AS_ROOT").is_some()
                     && env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM").is_some();
                 let root = !allowed && ask("id", &["-u"]).is_some_and(|id| id.trim() == "0");
@@ -116,13 +112,11 @@ impl Launcher {
         if ranks == 0 {
             return Err(BadInput::new("-n 0 is out of range", "give 1 or more"));
         }
-        if !job.is_local() && self != Launcher::Threads && ranks > job.room() {
+        let room = job.room();
+        if !job.is_local() && self != Launcher::Threads && ranks > room {
+            let nodes = job.hosts.len();
             return Err(BadInput::new(
-                format!(
-                    "{ranks} ranks do not fit: {} nodes take {} ranks",
-                    job.hosts.len(),
-                    job.room()
-                ),
+                format!("{ranks} ranks do not fit: {nodes} nodes take {room} ranks"),
                 "give fewer ranks with -n, more ranks per node with --per-node, or ask the scheduler for more nodes",
             ));
         }
@@ -149,10 +143,10 @@ fn flag(name: &str, value: impl fmt::Display) -> Vec<String> {
 fn pals(job: &Job, ranks: usize) -> Result<Vec<String>, BadInput> {
     if job.is_uneven() {
         let fewest = job.hosts.iter().map(|host| host.slots).min().unwrap_or(1);
+        let most = job.per_node;
         return Err(BadInput::new(
             format!(
-                "PALS puts the same number of ranks on every node; here nodes take {fewest} to {}",
-                job.per_node
+                "PALS puts the same number of ranks on every node; here nodes take {fewest} to {most}"
             ),
             format!("give --per-node {fewest}"),
         ));
@@ -223,27 +217,20 @@ fn srun(job: &Job, ranks: usize, pmix: bool) -> Vec<String> {
     }
     line += &format!(" -c {} {}", job.depth, if pmix { "--mpi=pmix" } else { "" });
     let names: Vec<&str> = job.hosts.iter().take(nodes).map(|host| host.name.as_str()).collect();
-    [
-        words(&line),
-        if job.hosts_given || job.is_step {
-            flag("-w", names.join(","))
-        } else {
-            Vec::new()
-        },
-    ]
-    .concat()
+    let mut line = words(&line);
+    if job.hosts_given || job.is_step {
+        line.extend(flag("-w", names.join(",")));
+    }
+    line
 }
 
 fn hosts_with_slots(job: &Job) -> String {
-    job.hosts
-        .iter()
-        .map(|Host { name, slots }| match name.contains(':') {
-            // An IPv6 address.
-            true => format!("[{name}]:{slots}"),
-            false => format!("{name}:{slots}"),
-        })
-        .collect::<Vec<_>>()
-        .join(",")
+    let entry = |Host { name, slots }: &Host| match name.contains(':') {
+        // An IPv6 address.
+        true => format!("[{name}]:{slots}"),
+        false => format!("{name}:{slots}"),
+    };
+    job.hosts.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
 /// How many nodes `ranks` ranks fill, in the order of the hosts.

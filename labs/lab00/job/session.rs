@@ -4,7 +4,7 @@
 //! someone looks at a run or starts the next one, knows nothing of it until it has read these
 //! variables. ezpz, the sources' launcher, saves them so.
 
-use super::discover::{Job, Scheduler};
+use super::discover::Job;
 use super::line::{Launcher, quote};
 use shardlab::error::{BadInput, printable};
 use std::ffi::OsString;
@@ -71,16 +71,8 @@ fn as_a_job(step: &Job, all: &mut Vec<(String, String)>) {
         ("SLURM_JOB_NUM_NODES", names.len().to_string()),
         ("SLURM_TASKS_PER_NODE", slots.join(",")),
     ];
-    let of_the_step = [
-        "SLURM_NODELIST",
-        "SLURM_NNODES",
-        "SLURM_NTASKS",
-        "SLURM_NPROCS",
-        "SLURM_NTASKS_PER_NODE",
-    ];
-    all.retain(|(name, _)| {
-        !of_the_step.contains(&name.as_str()) && own.iter().all(|(own, _)| own != name)
-    });
+    // The other numbers of nodes and tasks begin alike: NODELIST, NNODES, NTASKS, NPROCS.
+    all.retain(|(name, _)| !name.starts_with("SLURM_N") && own.iter().all(|(own, _)| own != name));
     all.extend(own.map(|(name, value)| (name.to_string(), value)));
 }
 
@@ -102,15 +94,12 @@ pub fn save(
             "start it in a job, or leave --jobenv out",
         ));
     };
-    let prefix = match scheduler {
-        Scheduler::Pbs => "PBS_",
-        Scheduler::Slurm => "SLURM_",
-    };
+    let prefix = format!("{}_", scheduler.name().to_uppercase());
     // No scheduler has a value that is not text.
     let texts = environment
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let of_the_job = |(name, _): &(String, String)| {
-        name.starts_with(prefix) && !OF_A_RANK.iter().any(|rank| name.starts_with(rank))
+        name.starts_with(&prefix) && !OF_A_RANK.iter().any(|rank| name.starts_with(rank))
     };
     let mut all: Vec<(String, String)> = texts.filter(of_the_job).collect();
     if job.is_step {
