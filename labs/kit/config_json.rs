@@ -4,24 +4,20 @@
 //! that is computed with, and refuses keys that would change its arithmetic. Keys and defaults are
 //! those of transformers 5.23. Keys that are neither read nor known to change nothing are named.
 //!
-//! Reading order: `config_json.rs`, `keys.rs` (the lists of keys, and their kinds), `strangers.rs`
-//! (files and families that are something else).
+//! Reading order: `config_json.rs`, `families.rs` (the table of families, and how a file is read by
+//! it), `keys.rs` (the lists of keys, and their kinds), `strangers.rs` (files and families that are
+//! something else).
 
+mod families;
 mod keys;
 mod strangers;
 
 pub use keys::{json, some};
 
-use crate::show::thousands;
 use keys::Keys;
 use serde_json::{Value, json};
 use shardlab::error::BadInput;
-use shardlab::plan::{Dense, Family, LlamaExtra, ModelShape, Rope, RopeScaling};
-
-/// The families that can be read, by `model_type`, and the longest sequences of a file that does
-/// not say.
-const FAMILIES: [(&str, usize); 4] =
-    [("llama", 2048), ("mistral", 131_072), ("qwen2", 32_768), ("qwen3", 32_768)];
+use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 
 /// The model of a config.json, and what to say of it beside its numbers.
 pub struct Described {
@@ -32,7 +28,8 @@ pub struct Described {
 }
 
 /// The model that a config.json describes, to plan with: its parameters, its widths, its heads.
-/// What changes none of them, such as RoPE's scaling or a sliding window, is not asked.
+/// What changes none of them, such as RoPE's scaling, is not asked. Of a model that sees or hears
+/// it is the language model.
 ///
 /// # Errors
 /// If the text is not JSON, is a different file's, lacks a key, describes a family that is not
@@ -40,16 +37,60 @@ pub struct Described {
 pub fn planned(json: &str) -> Result<Described, BadInput> {
     let all = read(json)?;
     let keys = table(&all)?;
-    let family = family(&keys).map_err(|error| {
-        let by_hand = strangers::by_hand(&keys);
-        BadInput::new(error.what, format!("{}{by_hand}", error.help))
+    let Some(kind) = keys.text("model_type")? else {
+        let error = strangers::without_a_family(&keys);
+        let help = match strangers::llama_of_its_widths(&keys) {
+            Some(flags) => format!("{}; or {flags}", error.help),
+            None => error.help,
+        };
+        return Err(BadInput::new(error.what, help));
+    };
+    let nested = strangers::nested(&keys).filter(|_| !keys.has_widths());
+    let (inner_kind, inner) = match nested {
+        Some((_, inner)) => (inner.text("model_type")?.unwrap_or(kind), inner),
+        None => (kind, keys),
+    };
+    let Some(family) = families::named(inner_kind) else {
+        let traits = strangers::traits(&keys);
+        let of_text = match nested {
+            Some((table, _)) => format!(", its {table}'s {inner_kind}"),
+            None => String::new(),
+        };
+        let what =
+            format!("config.json's model_type is {kind}{of_text}, which is not known here{traits}");
+        let by_hand = strangers::by_hand(&inner);
+        let help = if traits.is_empty() {
+            let names = families::names().join(", ");
+            format!("{by_hand}; families that can be read are {names}")
+        } else {
+            format!("plans here are of dense decoders; {by_hand}")
+        };
+        return Err(BadInput::new(what, help));
+    };
+    let mut filled = family.filled(&inner, nested.is_some());
+    let tied = "tie_word_embeddings";
+    if let (Some(value), None) = (keys.get(tied), inner.get(tied)) {
+        filled.insert(tied.into(), value.clone());
+    }
+    let read = described(family, inner_kind, &Keys(&filled));
+    let mut described = read.map_err(|error| match error.help.as_str() {
+        "" => BadInput::new(error.what, strangers::by_hand(&inner)),
+        _ => error,
     })?;
-    let mut described = keys.described(family)?;
     let (headless, about_head) = strangers::head(&keys);
     if let Family::Dense(dense) = &mut described.shape.family {
         dense.headless = headless;
         dense.tied &= !headless;
+        dense.ends[1] *= usize::from(!headless);
     }
+    if let Some((table, _)) = nested {
+        let towers = strangers::towers(&keys);
+        described
+            .notes
+            .push(format!("of this {kind} the language model is planned ({table}){towers}"));
+    }
+    let known = |key: &str| Keys::is_of_a_plan(key) || family.knows(key);
+    described.notes.extend(inner.unread(known));
     described.notes.extend(about_head);
     described.notes.extend(keys.quantised());
     Ok(described)
@@ -62,12 +103,13 @@ pub fn planned(json: &str) -> Result<Described, BadInput> {
 pub fn llama(json: &str) -> Result<Described, BadInput> {
     let all = read(json)?;
     let keys = table(&all)?;
-    let family = family(&keys)?;
-    if family.0 != "llama" {
-        return Err(unsupported(format!("model_type is {}, not llama", family.0)));
-    }
-    let mut described = keys.described(family)?;
+    let kind = keys.text("model_type")?.ok_or_else(|| strangers::without_a_family(&keys))?;
+    let family = families::named("llama").filter(|_| kind == "llama").ok_or_else(|| {
+        unsupported(format!("model_type is {kind}, not llama{}", strangers::traits(&keys)))
+    })?;
+    let mut described = described(family, kind, &Keys(&family.filled(&keys, false)))?;
     keys.size("max_position_embeddings")?;
+    described.notes.extend(keys.unread(|_| false));
     described.notes.extend(described.no_length.take());
     let planned = described.shape;
     let dense = planned.dense();
@@ -215,83 +257,23 @@ fn table(all: &Value) -> Result<Keys<'_>, BadInput> {
     table.ok_or_else(|| incomplete("this is no config.json: its JSON is not a table of keys"))
 }
 
-/// The family, and the longest sequences of its files that do not say.
-fn family(keys: &Keys) -> Result<(&'static str, usize), BadInput> {
-    let Some(kind) = keys.text("model_type")? else {
-        return Err(strangers::without_a_family(keys));
-    };
-    let found = FAMILIES.into_iter().find(|(known, _)| *known == kind);
-    found.ok_or_else(|| {
-        let traits = strangers::traits(keys);
-        let what = format!("config.json's model_type is {kind}, which is not known here{traits}");
-        let names: Vec<&str> = FAMILIES.iter().map(|(name, _)| *name).collect();
-        BadInput::new(what, format!("families that can be read are {}", names.join(", ")))
-    })
+/// What a file of a family describes. Experts are counted in none.
+fn described(family: &families::Family, kind: &str, keys: &Keys) -> Result<Described, BadInput> {
+    let families::Read { shape, no_length, mut notes } = family.read(keys)?;
+    check(&shape)?;
+    notes.extend(keys.experts().map(|(key, number)| {
+        format!(
+            "config.json has {number} experts ({key}), and a {kind} none: each layer has one MLP \
+             here"
+        )
+    }));
+    Ok(Described { shape, notes, no_length })
 }
 
 impl Keys<'_> {
-    fn described(&self, (kind, longest): (&str, usize)) -> Result<Described, BadInput> {
-        let llama = kind == "llama";
-        let heads = self.needed("num_attention_heads")?;
-        let embd = self.needed("hidden_size")?;
-        let kv_heads = match self.size("num_key_value_heads")? {
-            None if !llama => return Err(incomplete("config.json has no num_key_value_heads")),
-            given => given.unwrap_or(heads),
-        };
-        let head = match self.size("head_dim")? {
-            None if kind == "qwen3" => return Err(incomplete("config.json has no head_dim")),
-            Some(head) => head,
-            None => head_width(embd, heads)?,
-        };
-        let attention_bias = (llama || kind == "qwen3") && self.flag("attention_bias")?;
-        let (block, no_length) = self.longest(longest);
-        let shape = ModelShape {
-            vocabulary: self.needed("vocab_size")?,
-            block,
-            layers: self.needed("num_hidden_layers")?,
-            heads,
-            embd,
-            family: Family::Dense(Dense {
-                qkv_bias: attention_bias || kind == "qwen2",
-                proj_bias: attention_bias,
-                mlp_bias: llama && self.flag("mlp_bias")?,
-                qk_norms: kind == "qwen3",
-                tied: self.flag("tie_word_embeddings")?,
-                ..Dense::llama(kv_heads, head, self.needed("intermediate_size")?)
-            }),
-        };
-        check(&shape)?;
-        let experts = self.experts().map(|(key, number)| {
-            format!(
-                "config.json has {number} experts ({key}), and a {kind} none: each layer has one \
-                 MLP here"
-            )
-        });
-        let notes = experts.into_iter().chain(self.unread()).collect();
-        Ok(Described { shape, notes, no_length })
-    }
-
-    /// The longest sequence, and why it is the family's, if the file does not say. The first Llamas
-    /// have an older key.
-    fn longest(&self, of_family: usize) -> (usize, Option<String>) {
-        let older = if self.get("max_position_embeddings").is_none() {
-            self.size("max_sequence_length")
-        } else {
-            Ok(None)
-        };
-        let given = self.size("max_position_embeddings").and_then(|given| Ok(given.or(older?)));
-        match given {
-            Ok(Some(block)) if (1..=LONGEST).contains(&block) => return (block, None),
-            _ => {}
-        }
-        let why = match given {
-            Ok(None) => "config.json has no max_position_embeddings".to_string(),
-            Ok(Some(block)) => format!("config.json: max_position_embeddings is {block}"),
-            Err(error) => error.what,
-        };
-        let tokens = thousands(of_family as u64);
-        let note = format!("{why}: its longest sequence is taken to have {tokens} tokens");
-        (of_family, Some(note))
+    /// Whether the table itself has a model's width.
+    fn has_widths(&self) -> bool {
+        self.get(self.spelled("hidden_size")).is_some()
     }
 
     /// A note, if the file is a quantised model's.
@@ -426,53 +408,122 @@ mod tests {
         }
     }
 
-    /// The numbers of published models, and the parameters that transformers 5.23 gives them: its
-    /// own layers were built on PyTorch's meta device and counted.
+    /// Published models of every family, as counts.py has counted them with transformers' own
+    /// layers, and the layers that it masks with a window.
     #[test]
     fn published_models_have_the_parameters_of_their_layers() {
-        // Layers, width, heads, key and value heads, MLP, tokens.
-        for (kind, numbers, more, parameters) in [
-            // Llama 3 8B, Mistral 7B, and NeMo, whose heads are narrower than the model
-            ("llama", [32, 4096, 32, 8, 14_336, 128_256], json!({}), 8_030_261_248u64),
-            ("mistral", [32, 4096, 32, 8, 14_336, 32_000], json!({}), 7_241_732_096),
+        let counted: Value =
+            serde_json::from_str(include_str!("config_json/counted.json")).unwrap();
+        let models = counted["models"].as_array().unwrap();
+        for family in families::names() {
+            let of_it = |config: &Value| {
+                config["model_type"] == family || config["text_config"]["model_type"] == family
+            };
+            assert!(models.iter().any(|model| of_it(&model["config"])), "{family}");
+        }
+        for model in models {
+            let read = planned(&model["config"].to_string()).unwrap();
+            let is = (read.shape.parameters(), read.shape.dense().windows[0] as u64);
+            let counted = |key: &str| model[key].as_u64().unwrap();
+            assert_eq!(is, (counted("parameters"), counted("windowed")), "{}", model["name"]);
+            let numel = |(_, dims): &(String, Vec<usize>)| dims.iter().product::<usize>() as u64;
+            assert_eq!(read.shape.named().iter().map(numel).sum::<u64>(), is.0);
+            assert_eq!(read.shape.stage_parameters(&(0..read.shape.layers)), is.0);
+            let nested = model["config"].get("text_config").is_some();
+            assert_eq!(read.notes.len(), usize::from(nested), "{:?}", read.notes);
+        }
+    }
+
+    /// The keys that each family's files usually have, beside its numbers, are no strangers.
+    #[test]
+    fn usual_keys_of_a_family_are_known() {
+        let counted: Value =
+            serde_json::from_str(include_str!("config_json/counted.json")).unwrap();
+        for (kind, usual) in [
             (
-                "mistral",
-                [40, 5120, 32, 8, 14_336, 131_072],
-                json!({"head_dim": 128, "sliding_window": 4096}),
-                12_247_782_400,
-            ),
-            // Qwen 2.5 7B and 0.5B, Qwen 3 8B and 0.6B, whose heads are wider than the model
-            ("qwen2", [28, 3584, 28, 4, 18_944, 152_064], json!({}), 7_615_616_512),
-            (
-                "qwen2",
-                [24, 896, 14, 2, 4864, 151_936],
-                json!({"tie_word_embeddings": true}),
-                494_032_768,
+                "gpt2",
+                "activation_function attn_pdrop embd_pdrop layer_norm_epsilon n_ctx resid_pdrop \
+                 summary_activation summary_first_dropout summary_proj_to_labels summary_type \
+                 summary_use_proj task_specific_params reorder_and_upcast_attn \
+                 scale_attn_by_inverse_layer_idx scale_attn_weights",
             ),
             (
-                "qwen3",
-                [36, 4096, 32, 8, 12_288, 151_936],
-                json!({"head_dim": 128}),
-                8_190_735_360,
+                "gpt_neox",
+                "hidden_act layer_norm_eps rotary_emb_base rotary_pct attention_dropout",
             ),
             (
-                "qwen3",
-                [28, 1024, 16, 8, 3072, 151_936],
-                json!({"head_dim": 128, "tie_word_embeddings": true}),
-                596_049_920,
+                "bloom",
+                "apply_residual_connection_post_layernorm attention_softmax_in_fp32 \
+                 bias_dropout_fusion masked_softmax_fusion offset_alibi pretraining_tp \
+                 seq_length skip_bias_add skip_bias_add_qkv slow_but_exact hidden_dropout",
             ),
+            (
+                "falcon",
+                "alibi auto_map hidden_dropout attention_dropout layer_norm_epsilon rope_theta",
+            ),
+            (
+                "opt",
+                "activation_dropout activation_function attention_dropout dropout init_std \
+                 layer_norm_elementwise_affine layerdrop prefix",
+            ),
+            (
+                "phi3",
+                "attention_dropout auto_map embd_pdrop full_attn_mod interpolate_factor resid_pdrop \
+                 original_max_position_embeddings partial_rotary_factor rope_scaling",
+            ),
+            (
+                "gemma2",
+                "attn_logit_softcapping final_logit_softcapping hidden_activation \
+                 query_pre_attn_scalar cache_implementation",
+            ),
+            (
+                "gemma3_text",
+                "attn_logit_softcapping final_logit_softcapping hidden_activation \
+                 query_pre_attn_scalar cache_implementation rope_local_base_freq",
+            ),
+            ("olmo3", "hidden_act rope_scaling layer_norm_eps"),
+            (
+                "granite",
+                "attention_multiplier embedding_multiplier logits_scaling residual_multiplier",
+            ),
+            (
+                "smollm3",
+                "no_rope_layer_interval no_rope_layers max_window_layers pretraining_tp",
+            ),
+            ("cohere", "layer_norm_eps logit_scale model_max_length"),
+            (
+                "cohere2",
+                "cache_implementation layer_norm_eps logit_scale order_of_interleaved_layers \
+                 position_embedding_type rotary_pct use_embedding_sharing use_gated_activation \
+                 use_parallel_block use_parallel_embedding",
+            ),
+            (
+                "starcoder2",
+                "activation_function embedding_dropout mlp_type norm_epsilon norm_type \
+                 residual_dropout",
+            ),
+            (
+                "stablelm",
+                "hidden_dropout layer_norm_eps norm_eps partial_rotary_factor rope_pct",
+            ),
+            ("glm4", "partial_rotary_factor rope_theta"),
+            ("nemotron", "norm_eps partial_rotary_factor rope_percent rope_percentage"),
+            ("exaone", "activation_function auto_map embed_dropout layer_norm_epsilon"),
+            ("exaone4", "rope_scaling"),
         ] {
-            let [layers, embd, heads, kv_heads, ffn, tokens] = numbers;
-            let mut config = json!({
-                "model_type": kind, "num_hidden_layers": layers, "hidden_size": embd,
-                "num_attention_heads": heads, "num_key_value_heads": kv_heads,
-                "intermediate_size": ffn, "vocab_size": tokens, "max_position_embeddings": 4096,
-            });
-            config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let config = config.to_string();
-            let read = planned(&config).unwrap();
-            assert_eq!(read.shape.parameters(), parameters, "{config}");
-            assert_eq!(read.notes, Vec::<String>::new(), "{config}");
+            let models = counted["models"].as_array().unwrap();
+            let model = models.iter().rfind(|model| model["config"]["model_type"] == kind).unwrap();
+            let plain = planned(&model["config"].to_string()).unwrap();
+            let mut config = model["config"].clone();
+            for key in usual.split_whitespace() {
+                config[key] = json!(0.5);
+            }
+            let read = planned(&config.to_string()).unwrap();
+            assert_eq!(read.notes, Vec::<String>::new(), "{kind}");
+            assert_eq!(read.shape.parameters(), plain.shape.parameters(), "{kind}");
+            config["strange"] = json!(0.5);
+            let notes = planned(&config.to_string()).unwrap().notes;
+            assert!(notes.len() == 1 && notes[0].ends_with("not read: strange"), "{notes:?}");
         }
     }
 
@@ -480,7 +531,7 @@ mod tests {
     fn other_arithmetic_is_refused_by_name() {
         for (key, value, says) in [
             ("model_type", json!("qwen2"), "model_type is qwen2, not llama"),
-            ("model_type", json!("mixtral"), "read are llama, mistral, qwen2, qwen3"),
+            ("model_type", json!("mixtral"), "model_type is mixtral, not llama"),
             ("hidden_act", json!("gelu"), "its hidden_act"),
             ("attention_bias", json!(true), "its attention_bias"),
             ("mlp_bias", json!(true), "its mlp_bias"),
@@ -752,7 +803,7 @@ mod tests {
             (
                 r#"{"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8}"#,
                 "Meta's own format (dim, n_layers)",
-                "own: --layers 32 --embd 4096 --heads 32 --kv-heads 8",
+                "of its widths: --layers 32 --embd 4096 --heads 32 --kv-heads 8",
             ),
             (r#"{"tokenizer_class": "X"}"#, "a tokenizer's settings", "beside it"),
             (r#"{"added_tokens": [], "model": {}}"#, "a tokenizer's file", "beside it"),
@@ -773,7 +824,7 @@ mod tests {
             (
                 r#"{"model_type": "qwen3_moe", "num_experts": 128}"#,
                 "qwen3_moe, which is not known here: it has 128 experts in a layer (num_experts)",
-                "one MLP a layer",
+                "one MLP in each layer",
             ),
             (
                 r#"{"model_type": "x", "text_config": {"n_routed_experts": 64}}"#,
@@ -783,12 +834,12 @@ mod tests {
             (
                 r#"{"model_type": "mamba2", "state_size": 128}"#,
                 "state-space layers (state_size)",
-                "llama, mistral, qwen2, qwen3",
+                "plans here are of dense decoders",
             ),
             (
-                &format!(r#"{{"model_type": "phi3", {widths}}}"#),
-                "model_type is phi3, which is not known here",
-                "with a head of its own: --layers 40 --embd 5120 --heads 40",
+                &format!(r#"{{"model_type": "phi9", {widths}}}"#),
+                "model_type is phi9, which is not known here",
+                "describe a Llama of its widths: --layers 40 --embd 5120 --heads 40",
             ),
         ] {
             let error = refused(planned(text));

@@ -17,11 +17,7 @@ pub enum DropoutMasks {
 impl DropoutMasks {
     /// Those of dropout with this rate: none at 0.
     pub fn of(rate: f64) -> DropoutMasks {
-        if rate > 0.0 {
-            DropoutMasks::Kept
-        } else {
-            DropoutMasks::None
-        }
+        if rate > 0.0 { Self::Kept } else { Self::None }
     }
 }
 
@@ -50,7 +46,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// A block of `shape`, whose numbers have `element` bytes. Only GPTs have dropout.
+    /// A block of `shape`, whose numbers have `element` bytes.
     pub fn of(
         shape: &ModelShape,
         element: f64,
@@ -75,27 +71,29 @@ impl Kept {
                 scores: 0.0,
             };
         }
-        // The stream before each half of the block, and each norm's result. Halves that work side
-        // by side read the same stream. Norms of queries and keys keep what they are given. Then q,
-        // k, v and attention's output, and of the MLP the results of its first matrix and of its
-        // activation function. A fused SwiGLU keeps its two inputs and its result, and no product
-        // between them. A ReLU would need only its result; here it keeps both. GPT-2 in 16 bits:
-        // 10 + 24/t, and 34 in all.
+        // The stream before each half of the block, and each norm's result; a norm after a half
+        // keeps what it is given. Halves that work side by side read the same stream. Norms of
+        // queries and keys keep what they are given. Then q, k, v and attention's output, and of
+        // the MLP the results of its first matrix and of its activation function. A fused SwiGLU
+        // keeps its two inputs and its result, and no product between them. A ReLU would need only
+        // its result; here it keeps both. GPT-2 in 16 bits: 10 + 24/t, and 34 in all.
         let dense = shape.dense();
         let q = shape.q_width() as f64;
         let kv = shape.kv_width() as f64;
         let inputs = if dense.parallel { 1.0 } else { 2.0 };
-        let normed = if dense.qk_norms { q + kv } else { 0.0 };
+        let norms = (dense.norms[0] + dense.norms[1]) as f64;
+        let normed = if dense.qk_norms[0] > 0 { q + kv } else { 0.0 };
         let inner = if dense.gated { 3.0 } else { 2.0 };
         // A published model's masks take a byte for each number.
-        let [masks, of_scores] = match shape.family {
-            Family::Gpt2 => [masks, masks / 2.0],
-            _ => [0.0, 1.0],
+        let [masks, of_scores] = if dense.dropout {
+            [masks, masks / 2.0]
+        } else {
+            [0.0, 1.0]
         };
         Kept {
             input: element * h,
             whole: 0.0,
-            stream: (element * (inputs + 2.0) + masks) * h,
+            stream: (element * (inputs + norms) + masks) * h,
             divided: element * (2.0 * q + 2.0 * kv + normed + inner * dense.ffn as f64),
             // Two copies of the scores: with the mask 5as/h in 16 bits.
             scores: match scores {

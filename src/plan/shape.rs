@@ -182,6 +182,7 @@ impl ModelShape {
             + tables * self.table()
             + self.positions()
             + self.last_norm()
+            + self.dense().ends.iter().sum::<usize>() as u64
     }
 
     /// Parameters of the largest layer: a block, or the token table.
@@ -216,12 +217,13 @@ impl ModelShape {
             block += parameter.numel() as f64 / ranks;
         }
         let table = rows as f64 / t * self.embd as f64;
+        let ends = self.dense().ends.map(|numbers| numbers as f64);
         let mut all = layers as f64 * block;
         if first {
-            all += table + self.positions() as f64;
+            all += table + self.positions() as f64 + ends[0];
         }
         if last {
-            all += self.last_norm() as f64;
+            all += self.last_norm() as f64 + ends[1] / t;
         }
         if last && !(first && self.tied()) && !self.dense().headless {
             all += table;

@@ -57,10 +57,7 @@ impl Shards {
     pub fn kept_by_the_ends(&self, dropout: DropoutMasks) -> [f64; 2] {
         let width = self.shape.embd as f64;
         let stream = self.stream() as f64;
-        let vectors = match dropout {
-            DropoutMasks::None => 1.0,
-            DropoutMasks::Kept => 2.0,
-        };
+        let vectors = if dropout == DropoutMasks::Kept { 2.0 } else { 1.0 };
         let embedding = vectors * width / stream;
         let head = width + 2.0 / stream + self.rows as f64 / self.tensor as f64 + 1.0;
         [embedding, head]

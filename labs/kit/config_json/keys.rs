@@ -12,6 +12,36 @@ const READ: &str = "
     quantization_config rms_norm_eps rope_parameters rope_scaling rope_theta sliding_window
     tie_word_embeddings vocab_size";
 
+/// Numbers that every model has, and how other families spell them.
+const SPELLED: [(&str, &[&str]); 9] = [
+    ("num_hidden_layers", &["n_layer", "n_layers", "num_layers"]),
+    ("hidden_size", &["n_embd", "n_embed", "d_model"]),
+    ("num_attention_heads", &["n_head", "n_heads", "num_heads"]),
+    ("num_key_value_heads", &["num_kv_heads", "n_head_kv"]),
+    ("head_dim", &["kv_channels"]),
+    ("intermediate_size", &["n_inner", "ffn_dim", "ffn_hidden_size"]),
+    ("vocab_size", &["n_vocab", "padded_vocab_size"]),
+    (
+        "max_position_embeddings",
+        &["n_positions", "seq_length", "max_seq_len", "max_sequence_length", "n_ctx"],
+    ),
+    ("sliding_window", &["window_size"]),
+];
+
+/// Keys that change what a model computes, and no number of a plan: activation functions, scales,
+/// rotations, epsilons, rates of dropout, and what other parts than the decoder have.
+const CHANGE_NO_COUNT: &str = "
+    _sliding_window_pattern activation activation_function apply_residual_connection_post_layernorm
+    attention_multiplier attn_logit_softcapping attn_pdrop cache_implementation embd_pdrop
+    embed_dropout embedding_dropout embedding_multiplier expansion_ratio final_logit_softcapping
+    hidden_activation hidden_dropout layer_norm_eps layer_norm_epsilon logit_scale logits_scaling
+    max_window_layers no_rope_layer_interval no_rope_layers norm_eps norm_epsilon
+    position_embedding_type query_pre_attn_scalar reorder_and_upcast_attn resid_dropout resid_pdrop
+    residual_dropout residual_multiplier rope_local_base_freq rope_pct rope_percent rope_percentage
+    rotary_pct scale_attn_by_inverse_layer_idx scale_attn_weights sliding_window_pattern
+    summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+    use_bidirectional_attention use_sliding_window";
+
 /// Keys that change neither a count nor a result here: a text's first and last tokens (those that
 /// end it are read with the tokenizer), how weights are drawn, stored, cached and served, defaults
 /// of generation and of training, names. A window is one only with `use_sliding_window`.
@@ -43,12 +73,14 @@ const USUALLY_ONE: &str = "
     residual_multiplier";
 
 /// The keys that hold a number of experts.
-const EXPERTS: [&str; 5] = [
+const EXPERTS: [&str; 7] = [
     "num_local_experts",
     "n_routed_experts",
     "num_experts",
     "moe_num_experts",
     "num_moe_experts",
+    "num_routed_experts",
+    "n_experts",
 ];
 
 fn lists(list: &str, key: &str) -> bool {
@@ -91,7 +123,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// A value in a few words.
-fn in_words(value: &Value) -> String {
+pub(super) fn in_words(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "a table".into(),
@@ -124,7 +156,16 @@ impl<'a> Keys<'a> {
         read(value).map(Some).ok_or_else(wrong)
     }
 
+    /// How this table spells the key of a number that every model has.
+    pub fn spelled<'k>(&self, key: &'k str) -> &'k str {
+        let others = SPELLED.into_iter().find(|(usual, _)| *usual == key);
+        let (_, others) = others.unwrap_or_default();
+        let has = |name: &&'k str| self.get(name).is_some();
+        [key].into_iter().chain(others.iter().copied()).find(has).unwrap_or(key)
+    }
+
     pub fn size(&self, key: &str) -> Result<Option<usize>, BadInput> {
+        let key = self.spelled(key);
         self.of_kind(key, "a whole number", |value| value.as_u64()?.try_into().ok())
     }
 
@@ -159,19 +200,30 @@ impl<'a> Keys<'a> {
         keys.iter().copied().find(|key| self.get(key).is_some())
     }
 
+    /// Whether a plan of any family reads a key, or needs nothing of it.
+    pub fn is_of_a_plan(key: &str) -> bool {
+        let spelled = SPELLED.iter().any(|(_, others)| others.contains(&key));
+        spelled || lists(CHANGE_NO_COUNT, key)
+    }
+
     /// How many experts the model has, and the key that says it. Models that see have the numbers
     /// of their text in a table.
     pub fn experts(&self) -> Option<(&'static str, u64)> {
         let many = |keys: &Keys| {
-            let number = |key: &'static str| Some((key, keys.get(key)?.as_u64()?));
+            let first = |value: &Value| match value {
+                Value::Array(of_layers) => of_layers.iter().filter_map(Value::as_u64).max(),
+                value => value.as_u64(),
+            };
+            let number = |key: &'static str| Some((key, first(keys.get(key)?)?));
             EXPERTS.into_iter().filter_map(number).find(|(_, number)| *number > 1)
         };
         let tables = self.0.values().filter_map(Value::as_object);
         many(self).or_else(|| tables.map(Keys).find_map(|table| many(&table)))
     }
 
-    /// A sentence about the keys that are in no list, if there are some.
-    pub fn unread(&self) -> Option<String> {
+    /// A sentence about the keys that are in no list, if there are some. `more`: those that a plan
+    /// knows, beside what is known to change nothing at all.
+    pub fn unread(&self, more: impl Fn(&str) -> bool) -> Option<String> {
         let matters = |key: &str, value: &Value| match value {
             Value::Null => false,
             Value::Bool(false) => !lists(USUALLY_FALSE, key),
@@ -180,8 +232,9 @@ impl<'a> Keys<'a> {
             Value::Object(table) => !table.is_empty(),
             _ => true,
         };
-        let known =
-            |key: &str| lists(READ, key) || lists(CHANGE_NOTHING, key) || EXPERTS.contains(&key);
+        let known = |key: &str| {
+            lists(READ, key) || lists(CHANGE_NOTHING, key) || EXPERTS.contains(&key) || more(key)
+        };
         let all = self.0.iter().filter(|(key, value)| !known(key) && matters(key, value));
         let names: Vec<&str> = all.map(|(key, _)| key.as_str()).collect();
         (!names.is_empty()).then(|| {

@@ -1,8 +1,10 @@
 //! What a file is that describes no model of a known family, and models without a usual head.
 
 use super::keys::Keys;
+use super::{check, head_width};
 use serde_json::Value;
 use shardlab::error::BadInput;
+use shardlab::plan::{Dense, Family, ModelShape};
 
 /// Other JSON files of a model's folder, by a key that shows them where no family is named: what
 /// they are, and what to give instead.
@@ -50,55 +52,138 @@ pub(super) fn without_a_family(keys: &Keys) -> BadInput {
     BadInput::new(format!("this is no model's config.json: {what}"), help)
 }
 
+/// Layers of other kinds, by keys that show them.
+const OTHER_LAYERS: [(&[&str], &str); 5] = [
+    (
+        &[
+            "mamba_num_heads",
+            "mamba_d_state",
+            "ssm_state_size",
+            "state_size",
+            "ssm_cfg",
+            "mamba_n_heads",
+        ],
+        "state-space layers",
+    ),
+    (
+        &[
+            "linear_num_value_heads",
+            "linear_attn_config",
+            "lru_width",
+            "attention_hidden_size",
+        ],
+        "recurrent layers",
+    ),
+    (&["conv_L_cache"], "convolutions in place of attention"),
+    (&["kv_lora_rank"], "attention with latent keys and values"),
+    (&["cross_attention_layers"], "layers that attend to pictures"),
+];
+
 /// What sets a family apart that is not known, for the end of a sentence.
 pub(super) fn traits(keys: &Keys) -> String {
     if let Some((key, experts)) = keys.experts() {
         return format!(": it has {experts} experts in a layer ({key})");
     }
-    let states = ["mamba_num_heads", "mamba_d_state", "ssm_state_size", "state_size", "ssm_cfg"];
-    match keys.first(&states) {
-        Some(key) => format!(": it has state-space layers ({key})"),
+    let inner = nested(keys).map(|(_, inner)| inner);
+    for table in [Some(*keys), inner].into_iter().flatten() {
+        for (signs, what) in OTHER_LAYERS {
+            if let Some(key) = table.first(signs) {
+                return format!(": it has {what} ({key})");
+            }
+        }
+    }
+    match (keys.flag("is_encoder_decoder"), architecture(keys)) {
+        (Ok(true), _) => ": it has an encoder and a decoder (is_encoder_decoder)".into(),
+        (_, Some(name)) if name.contains("MaskedLM") => {
+            format!(": it is an encoder, whose tokens see both sides ({name})")
+        }
+        _ => String::new(),
+    }
+}
+
+/// The table of a model that sees or hears which describes its language model.
+pub(super) fn nested<'a>(keys: &Keys<'a>) -> Option<(&'static str, Keys<'a>)> {
+    let tables = ["text_config", "llm_config", "language_config"];
+    let table = keys.first(&tables)?;
+    Some((table, keys.table(table).ok().flatten()?))
+}
+
+/// The parts of such a model that are not its language model, for a sentence.
+pub(super) fn towers(keys: &Keys) -> String {
+    let parts = ["vision_config", "audio_config", "vision_tower_config", "vit_config"];
+    match keys.first(&parts) {
+        Some(part) => format!(", without the tower of its {part}"),
         None => String::new(),
     }
 }
 
-/// Flags that describe the model without its file, if its numbers are there: for the end of a help.
+/// How to describe a model without its file, for a help.
 pub(super) fn by_hand(keys: &Keys) -> String {
-    let is_a_family = keys.get("model_type").is_some();
-    if is_a_family && !traits(keys).is_empty() {
-        let what = "; --layers, --embd, --heads and --ffn describe a Llama, with one MLP a layer";
-        return what.to_string();
+    if !traits(keys).is_empty() {
+        return "--layers, --embd, --heads and --ffn describe a Llama, with attention and one MLP in \
+                each layer"
+            .into();
     }
-    let mut flags = String::new();
-    let mut found = 0;
-    for (flag, names) in [
-        ("layers", ["num_hidden_layers", "n_layers", "n_layer"]),
-        ("embd", ["hidden_size", "dim", "n_embd"]),
-        ("heads", ["num_attention_heads", "n_heads", "n_head"]),
-        ("kv-heads", ["num_key_value_heads", "n_kv_heads", "multi_query_group_num"]),
-        ("ffn", ["intermediate_size", "hidden_dim", "n_inner"]),
-        ("vocab", ["vocab_size", "padded_vocab_size", "n_vocab"]),
+    let flags = "describe a Llama by hand: --layers, --embd, --heads, --kv-heads, --head-width, \
+                 --ffn, --vocab, --tied";
+    llama_of_its_widths(keys).unwrap_or(flags.into())
+}
+
+/// Flags for a Llama with the numbers of a file of any family. They run: there are none, if a check
+/// would refuse them.
+pub(super) fn llama_of_its_widths(keys: &Keys) -> Option<String> {
+    let number = |key: &str, of_meta: &str| match keys.size(key).ok()? {
+        None => keys.size(of_meta).ok()?,
+        given => given,
+    };
+    let layers = number("num_hidden_layers", "n_layers")?;
+    let embd = number("hidden_size", "dim")?;
+    let heads = number("num_attention_heads", "n_heads")?;
+    let kv_heads = number("num_key_value_heads", "n_kv_heads");
+    let head = number("head_dim", "head_width");
+    let ffn = number("intermediate_size", "hidden_dim").or_else(|| metas_ffn(keys, embd));
+    let vocabulary = number("vocab_size", "n_vocab");
+    let tied = keys.flag("tie_word_embeddings").unwrap_or(false);
+    let width = head.or_else(|| head_width(embd, heads).ok())?;
+    let dense = Dense::llama(kv_heads.unwrap_or(heads), width, ffn.unwrap_or(embd));
+    let vocab = vocabulary.unwrap_or(32_000);
+    let family = Family::Dense(dense);
+    check(&ModelShape { vocabulary: vocab, block: 4096, layers, heads, embd, family }).ok()?;
+    let mut flags = format!("--layers {layers} --embd {embd} --heads {heads}");
+    for (flag, number) in [
+        ("kv-heads", kv_heads.filter(|kv_heads| *kv_heads != heads)),
+        ("head-width", head.filter(|head| *head * heads != embd)),
+        ("ffn", ffn),
+        ("vocab", vocabulary),
     ] {
-        let number = names.iter().find_map(|name| keys.get(name)?.as_u64());
         if let Some(number) = number {
             flags += &format!(" --{flag} {number}");
-            found += usize::from(["layers", "embd", "heads"].contains(&flag));
         }
     }
-    match (found, is_a_family) {
-        (3, _) => format!("; or describe a Llama of its widths, with a head of its own:{flags}"),
-        (_, true) => "; or describe a Llama by hand: --layers, --embd, --heads".to_string(),
-        (_, false) => String::new(),
+    let tied = if tied { " --tied" } else { "" };
+    Some(format!("describe a Llama of its widths: {flags}{tied}"))
+}
+
+/// The width of the MLP that Meta's own code makes of its file: two thirds of 4 widths, times a
+/// factor, up to a multiple.
+fn metas_ffn(keys: &Keys, embd: usize) -> Option<usize> {
+    let multiple = keys.size("multiple_of").ok()??.max(1);
+    let factor = keys.number("ffn_dim_multiplier").ok()?.unwrap_or(1.0);
+    let wide = (factor * (embd.checked_mul(8)? / 3) as f64) as usize;
+    wide.checked_next_multiple_of(multiple)
+}
+
+/// The class that the file names first.
+fn architecture<'a>(keys: &Keys<'a>) -> Option<&'a str> {
+    match keys.get("architectures")? {
+        Value::Array(list) => list.first()?.as_str(),
+        other => other.as_str(),
     }
 }
 
 /// Whether `architectures` names a model without a head over the tokens, and a note.
 pub(super) fn head(keys: &Keys) -> (bool, Option<String>) {
-    let named = match keys.get("architectures") {
-        Some(Value::Array(list)) => list.first().and_then(Value::as_str),
-        other => other.and_then(Value::as_str),
-    };
-    let Some(name) = named else {
+    let Some(name) = architecture(keys) else {
         return (false, None);
     };
     let ends = |suffixes: &[&str]| suffixes.iter().any(|end| name.ends_with(end));

@@ -293,7 +293,7 @@ impl Ledger<'_> {
         let weights = self.parameters() * job.bytes.parameter as f64;
         let token = self.screen.seconds(weights / (t as f64 * device.bandwidth));
         let reads = format!("{t} devices of {}/s", bytes_decimal(device.bandwidth));
-        let cache = job.model.cached_per_token() * job.bytes.parameter * job.model.block as u64;
+        let cache = job.model.cached(job.model.block) * job.bytes.parameter;
         let cached = format!("{} tokens", thousands(job.model.block as u64));
         let flops = job.model.training_flops_per_token() as f64 * self.tokens;
         let flops = format!("{flops:.1e} FLOPs");

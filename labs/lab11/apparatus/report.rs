@@ -20,7 +20,7 @@ impl Found {
     }
 }
 
-/// The job in three lines.
+/// The job in three lines, and one for layers that do not see all positions.
 pub fn job(screen: &Screen, job: &TrainingJob, name: &str) -> String {
     let model = &job.model;
     let dot = screen.separator();
@@ -52,12 +52,16 @@ pub fn job(screen: &Screen, job: &TrainingJob, name: &str) -> String {
         .map(|number| thousands(number as u64));
     let batch = format!("{batch} x {length} = {step} tokens{dot}{bytes} bytes per parameter");
     let program = job.program.words();
-    [
-        screen.row("model", &model),
-        screen.row("devices", &devices),
-        screen.row("batch", &format!("{batch}{dot}{program}")),
-    ]
-    .join("\n")
+    let [windowed, window] = job.model.dense().windows;
+    let mut rows = vec![screen.row("model", &model)];
+    if windowed > 0 {
+        let window = thousands(window as u64);
+        let seen = format!("{windowed} of {layers} layers see the last {window} tokens at most");
+        rows.push(screen.row("windows", &seen));
+    }
+    rows.push(screen.row("devices", &devices));
+    rows.push(screen.row("batch", &format!("{batch}{dot}{program}")));
+    rows.join("\n")
 }
 
 /// The decision path, with its reasons, and where it ends.

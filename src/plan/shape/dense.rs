@@ -8,7 +8,7 @@ use super::{BlockParameter, Family, ModelShape};
 use serde::{Deserialize, Serialize};
 
 /// The choices of a dense decoder, beside the numbers of a [`ModelShape`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Dense {
     /// Key and value heads. Each serves `heads / kv_heads` query heads.
     pub kv_heads: usize,
@@ -25,44 +25,41 @@ pub struct Dense {
     pub proj_bias: bool,
     /// Whether the MLP's matrices have biases.
     pub mlp_bias: bool,
+    /// Norms of a block that attention and MLP read: two, or one that both read (Falcon 7B). Then
+    /// those that their results pass through (OLMo 2; Gemma 2 has two of each).
+    pub norms: [usize; 2],
     /// Vectors of each norm: 1, a gain (RMSNorm), or 2, a gain and a bias (LayerNorm).
     pub norm_vectors: usize,
-    /// Whether each head's queries and keys pass through a norm of their own (Qwen3).
-    pub qk_norms: bool,
+    /// Numbers in the gains of the norms of queries and of keys: a head's width (Qwen3), or that of
+    /// all heads (OLMo 2), of which tensor ranks have their part; 0 without.
+    pub qk_norms: [usize; 2],
     /// Whether attention and MLP read the same residual stream, side by side (GPT-NeoX, Falcon).
     pub parallel: bool,
+    /// Layers that see only the last so many positions: how many layers, and how many positions.
+    pub windows: [usize; 2],
     /// Rows of the table of learned positions; 0 with rotary positions and with ALiBi.
     pub positions: usize,
+    /// Numbers in vectors beside the tables: a norm of embedded tokens (BLOOM), the head's bias.
+    pub ends: [usize; 2],
     /// Whether the head is the token table.
     pub tied: bool,
     /// Whether it has no head, and so no logits: a model that embeds or classifies texts.
     pub headless: bool,
+    /// Whether it is trained with dropout, where a training has it at all.
+    pub dropout: bool,
 }
 
 impl Dense {
     /// The choices of Llama, Mistral and many others: two RMSNorms, a gated MLP, no biases, rotary
     /// positions, a head of its own.
-    pub const fn llama(kv_heads: usize, head: usize, ffn: usize) -> Dense {
-        Dense {
-            kv_heads,
-            head,
-            ffn,
-            gated: true,
-            qkv_bias: false,
-            proj_bias: false,
-            mlp_bias: false,
-            norm_vectors: 1,
-            qk_norms: false,
-            parallel: false,
-            positions: 0,
-            tied: false,
-            headless: false,
-        }
+    pub fn llama(kv_heads: usize, head: usize, ffn: usize) -> Dense {
+        let all = Dense { kv_heads, head, ffn, ..Dense::default() };
+        Dense { gated: true, norms: [2, 0], norm_vectors: 1, ..all }
     }
 
     /// The choices of GPT-2, with `positions` rows of learned positions: two LayerNorms, a plain
     /// MLP, biases everywhere, the token table as the head.
-    pub const fn gpt2(kv_heads: usize, head: usize, ffn: usize, positions: usize) -> Dense {
+    pub fn gpt2(kv_heads: usize, head: usize, ffn: usize, positions: usize) -> Dense {
         Dense {
             gated: false,
             qkv_bias: true,
@@ -71,6 +68,7 @@ impl Dense {
             norm_vectors: 2,
             positions,
             tied: true,
+            dropout: true,
             ..Dense::llama(kv_heads, head, ffn)
         }
     }
@@ -110,22 +108,29 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
     let q = shape.q_width();
     let kv = shape.kv_width();
     let ffn = dense.ffn;
-    let shift = dense.norm_vectors > 1;
+    let norms = dense.norms[0] + dense.norms[1];
+    let gain = |norm: usize| norms > norm && dense.norm_vectors > 0;
+    let shift = |norm: usize| norms > norm && dense.norm_vectors > 1;
+    let [q_norm, k_norm] = dense.qk_norms;
+    let of_heads =
+        |name, length| BlockParameter { divided: length > dense.head, ..copied(name, length) };
     let all = [
-        (true, copied("input_layernorm.weight", d)),
-        (shift, copied("input_layernorm.bias", d)),
+        (gain(0), copied("input_layernorm.weight", d)),
+        (shift(0), copied("input_layernorm.bias", d)),
         (true, matrix("self_attn.q_proj.weight", q, d)),
         (dense.qkv_bias, bias("self_attn.q_proj.bias", q)),
         (true, matrix("self_attn.k_proj.weight", kv, d)),
         (dense.qkv_bias, bias("self_attn.k_proj.bias", kv)),
         (true, matrix("self_attn.v_proj.weight", kv, d)),
         (dense.qkv_bias, bias("self_attn.v_proj.bias", kv)),
-        (dense.qk_norms, copied("self_attn.q_norm.weight", dense.head)),
-        (dense.qk_norms, copied("self_attn.k_norm.weight", dense.head)),
+        (q_norm > 0, of_heads("self_attn.q_norm.weight", q_norm)),
+        (k_norm > 0, of_heads("self_attn.k_norm.weight", k_norm)),
         (true, matrix("self_attn.o_proj.weight", d, q)),
         (dense.proj_bias, copied("self_attn.o_proj.bias", d)),
-        (true, copied("post_attention_layernorm.weight", d)),
-        (shift, copied("post_attention_layernorm.bias", d)),
+        (gain(1), copied("post_attention_layernorm.weight", d)),
+        (shift(1), copied("post_attention_layernorm.bias", d)),
+        (gain(2), copied("pre_feedforward_layernorm.weight", d)),
+        (gain(3), copied("post_feedforward_layernorm.weight", d)),
         (dense.gated, matrix("mlp.gate_proj.weight", ffn, d)),
         (dense.gated && dense.mlp_bias, bias("mlp.gate_proj.bias", ffn)),
         (true, matrix("mlp.up_proj.weight", ffn, d)),
@@ -175,9 +180,10 @@ mod tests {
     #[test]
     fn every_other_choice_is_counted() {
         let dense = Dense {
-            qk_norms: true,
+            qk_norms: [6; 2],
             parallel: true,
             tied: false,
+            dropout: false,
             ..Dense::gpt2(2, 6, 10, 18)
         };
         let shape = ModelShape {

@@ -12,7 +12,14 @@ impl ModelShape {
     /// No discount for causality. All rules below are this one. They differ in the parameters and
     /// positions that they count.
     fn forward_flops(&self, parameters: u64, seen: usize) -> u64 {
-        2 * parameters + 4 * self.layers as u64 * self.q_width() as u64 * seen as u64
+        2 * parameters + 4 * self.q_width() as u64 * self.seen_by_layers(seen)
+    }
+
+    /// Positions out of `seen` that all layers together see: one with a window sees no more of them.
+    fn seen_by_layers(&self, seen: usize) -> u64 {
+        let [windowed, window] = self.dense().windows;
+        let whole = self.layers.saturating_sub(windowed);
+        whole as u64 * seen as u64 + windowed as u64 * seen.min(window) as u64
     }
 
     /// FLOPs of training on one token as nanoGPT counts them: of all parameters outside the
@@ -46,16 +53,14 @@ impl ModelShape {
         self.forward_flops(0, seen)
     }
 
-    /// FLOPs of one layer's forward pass for one token, with attention's to all positions.
+    /// FLOPs of one layer's forward pass for one token, with attention's as a mean of all layers.
     pub fn layer_flops(&self) -> u64 {
-        let one = ModelShape { layers: 1, ..*self };
-        one.forward_flops(self.block_matrices(), self.block)
+        2 * self.block_matrices() + self.layer_attention_flops()
     }
 
     /// Attention's part of [`ModelShape::layer_flops`].
     pub fn layer_attention_flops(&self) -> u64 {
-        let one = ModelShape { layers: 1, ..*self };
-        one.attention_flops(self.block)
+        self.attention_flops(self.block) / self.layers.max(1) as u64
     }
 
     /// FLOPs of the head's forward pass for one token.
@@ -67,6 +72,11 @@ impl ModelShape {
     /// each layer.
     pub fn cached_per_token(&self) -> u64 {
         2 * self.layers as u64 * self.kv_width() as u64
+    }
+
+    /// Numbers that a KV cache holds of a text. A layer with a window keeps no more than it.
+    pub fn cached(&self, tokens: usize) -> u64 {
+        2 * self.kv_width() as u64 * self.seen_by_layers(tokens)
     }
 }
 

@@ -12,28 +12,24 @@ impl ModelShape {
         let d = self.embd;
         let ffn = 4 * d;
         match self.family {
-            Family::Gpt => vec![
-                copied("ln1.weight", d),
-                copied("ln2.weight", d),
-                matrix("qkv.weight", 3 * d, d),
-                matrix("proj.weight", d, d),
-                matrix("fc.weight", ffn, d),
-                matrix("out.weight", d, ffn),
-            ],
-            Family::Gpt2 => vec![
-                copied("ln1.weight", d),
-                copied("ln1.bias", d),
-                copied("ln2.weight", d),
-                copied("ln2.bias", d),
-                matrix("qkv.weight", 3 * d, d),
-                bias("qkv.bias", 3 * d),
-                matrix("proj.weight", d, d),
-                copied("proj.bias", d),
-                matrix("fc.weight", ffn, d),
-                bias("fc.bias", ffn),
-                matrix("out.weight", d, ffn),
-                copied("out.bias", d),
-            ],
+            Family::Gpt | Family::Gpt2 => {
+                let all = [
+                    copied("ln1.weight", d),
+                    copied("ln1.bias", d),
+                    copied("ln2.weight", d),
+                    copied("ln2.bias", d),
+                    matrix("qkv.weight", 3 * d, d),
+                    bias("qkv.bias", 3 * d),
+                    matrix("proj.weight", d, d),
+                    copied("proj.bias", d),
+                    matrix("fc.weight", ffn, d),
+                    bias("fc.bias", ffn),
+                    matrix("out.weight", d, ffn),
+                    copied("out.bias", d),
+                ];
+                let biases = self.family == Family::Gpt2;
+                all.into_iter().filter(|all| biases || !all.name.ends_with("bias")).collect()
+            }
             Family::Llama(_) | Family::Dense(_) => dense::block(self),
         }
     }
@@ -77,13 +73,11 @@ impl ModelShape {
     /// The last norm's gain, and in GPT-2 its bias.
     pub fn last_norm_named(&self) -> Vec<Named> {
         let names: &[&str] = match self.family {
-            Family::Gpt => &["lnf.weight"],
-            Family::Gpt2 => &["lnf.weight", "lnf.bias"],
-            Family::Llama(_) => &["model.norm.weight"],
-            Family::Dense(dense) => &["model.norm.weight", "model.norm.bias"][..dense.norm_vectors],
+            Family::Gpt | Family::Gpt2 => &["lnf.weight", "lnf.bias"],
+            Family::Llama(_) | Family::Dense(_) => &["model.norm.weight", "model.norm.bias"],
         };
         let named = |name: &&str| (name.to_string(), vec![self.embd]);
-        names.iter().map(named).collect()
+        names[..self.dense().norm_vectors].iter().map(named).collect()
     }
 
     /// The head's own matrix, unless it is the token table.
@@ -104,6 +98,9 @@ impl ModelShape {
         }
         all.extend(self.last_norm_named());
         all.extend(self.head_named());
+        let ends = ["model.embed_norm", "lm_head.bias"].into_iter().zip(self.dense().ends);
+        let ends = ends.filter(|(_, length)| *length > 0);
+        all.extend(ends.map(|(name, length)| (name.to_string(), vec![length])));
         all
     }
 }

@@ -70,8 +70,10 @@ impl TrainingJob {
         let mut kept = Kept::of(&self.model, self.element(), scores, masks);
         // This library's GPT counts its gathered inputs in any case. Of the other models the norms'
         // results, which matrices read, are divided like the stream, or whole on every rank.
+        // Attention and MLP read two of them, or one.
         if strategy.sequence && self.program.keeps_gathered() && self.model.family != Family::Gpt {
-            let inputs = 2.0 * kept.input;
+            let shared = self.model.dense().norms == [1, 0];
+            let inputs = if shared { 1.0 } else { 2.0 } * kept.input;
             kept.stream -= inputs;
             kept.whole += inputs;
         }
@@ -79,8 +81,8 @@ impl TrainingJob {
     }
 
     /// Bytes per token of a block that a rank discards after the forward pass, because they are
-    /// quickly computed again: the results of two norms and of the activation function, or an MLP
-    /// from its norm on.
+    /// quickly computed again: the results of its norms and of the activation function, or an MLP
+    /// from its norm on. Of a norm after attention or the MLP nothing but its input is kept.
     pub(super) fn discarded(&self, strategy: &Strategy) -> f64 {
         let kept = self.kept(strategy);
         let norm = if kept.whole > 0.0 {
@@ -88,13 +90,14 @@ impl TrainingJob {
         } else {
             kept.input / strategy.stream() as f64
         };
+        let norms = self.model.dense().norms[0] as f64;
         let wide = self.element() * self.model.ffn() as f64 / strategy.tensor as f64;
         match strategy.recompute {
             Recompute::Selective => kept.scores / strategy.tensor as f64,
-            Recompute::Norms if self.program.recomputes_activations() => 2.0 * norm + wide,
-            Recompute::Norms => 2.0 * norm,
+            Recompute::Norms if self.program.recomputes_activations() => norms * norm + wide,
+            Recompute::Norms => norms * norm,
             // Attention's norm stays.
-            Recompute::Mlp => norm + mlp_results(&self.model) * wide,
+            Recompute::Mlp => (norms - 1.0).max(0.0) * norm + mlp_results(&self.model) * wide,
             Recompute::None | Recompute::OneIn(_) | Recompute::Full | Recompute::Blocks(_) => 0.0,
         }
     }
@@ -119,7 +122,7 @@ impl TrainingJob {
         if s.context == 1 || s.exchange != Exchange::Ulysses {
             return 0.0;
         }
-        let width = self.model.embd as f64 / s.tensor as f64;
+        let width = self.model.q_width() as f64 / s.tensor as f64;
         (1.0 - s.recompute.whole_layers()) * self.element() * width
     }
 
@@ -198,11 +201,11 @@ impl TrainingJob {
         // message from the stage before, if the first layer does not keep it to be recomputed, and
         // each chunk's result, except for the last, which is the head's.
         let ends = match model.family {
-            Family::Gpt2 if first && self.dropout => 1.0,
             Family::Gpt => {
                 let input = usize::from(s.recompute != Recompute::Full);
                 element * (input + s.chunks - usize::from(last)) as f64
             }
+            _ if first && self.dropout && model.dense().dropout => 1.0,
             _ => 0.0,
         };
         let ends = ends * flying * tokens * h / s.stream() as f64;

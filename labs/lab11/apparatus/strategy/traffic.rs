@@ -114,7 +114,7 @@ impl TrainingJob {
     fn context_bytes(&self, strategy: &Strategy) -> [f64; 2] {
         let s = strategy;
         let t = s.tensor as f64;
-        let width = self.model.embd as f64 / t;
+        let width = self.model.q_width() as f64 / t;
         let keys = (self.model.kv_heads() * self.model.head()) as f64 / t;
         let tokens = (s.sequences() * self.model.block) as f64;
         let [forward, backward] = s.exchange.sent(s.context, tokens, width, keys);
