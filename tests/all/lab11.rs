@@ -177,6 +177,18 @@ fn a_model_of_ones_own() {
     assert_eq!(own["parameters"], 13_015_864_320.0);
     let own = json("--layers 80 --embd 8192 --heads 64 --kv-heads 8 --ffn 28672 --devices 64");
     assert_eq!(own["parameters"], 68_976_648_192.0);
+    // Gemma 7B's heads are wider than the model, and its head is the token table: the flags that a
+    // refusal shows of an unknown family's file, which are its way to a plan.
+    let unknown = dir.path().join("unknown.json");
+    let gemma = r#"{"model_type": "unknown", "num_hidden_layers": 28, "hidden_size": 3072,
+        "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256,
+        "intermediate_size": 24576, "vocab_size": 256000, "tie_word_embeddings": true}"#;
+    std::fs::write(&unknown, gemma).unwrap();
+    let output = lab11(&format!("--config {}", unknown.display()));
+    let error = String::from_utf8_lossy(&output.stderr);
+    let shown = error.split("of its widths: ").nth(1).and_then(|flags| flags.split(';').next());
+    let own = json(&format!("{} --devices 16", shown.unwrap()));
+    assert_eq!(own["parameters"], 8_537_680_896.0, "{shown:?}");
     // Tensor ranks make an odd vocabulary even, which the screen's check knows.
     let odd = "--layers 12 --embd 768 --heads 12 --vocab 50257 --devices 4";
     has(&succeeded(&lab11(odd)), &["your model"]);

@@ -90,12 +90,34 @@ fn models(folder: &Path) {
     };
     let llama = format!("{{{LLAMA}}}");
     let qwen = LLAMA.replace("\"llama\"", "\"qwen3_moe\", \"num_experts\": 128");
-    let phi = LLAMA.replace("llama", "phi3");
+    let other = LLAMA.replace("llama", "other");
+    let wide = format!("{{\"tie_word_embeddings\": true, \"head_dim\": 16, {other}}}");
+    let opt = LLAMA.replace("llama", "opt");
+    let opt = format!("{{\"word_embed_proj_dim\": 16, {opt}}}");
     let wrong = llama.replace("64,", "[64, 32],");
     let nan = format!("{{\"rms_norm_eps\": NaN, {LLAMA}}}");
     for (name, text) in [
         ("experts.json", format!("{{{qwen}}}").as_str()),
-        ("phi.json", &format!("{{{phi}}}")),
+        ("other.json", &format!("{{{other}}}")),
+        ("wide-heads.json", &wide),
+        ("opt-350m.json", &opt),
+        (
+            "sees.json",
+            r#"{"model_type": "llama4", "text_config": {"model_type": "llama4_text", "num_local_experts": 16}}"#,
+        ),
+        (
+            "states.json",
+            r#"{"model_type": "mamba2", "state_size": 128, "hidden_size": 4096}"#,
+        ),
+        (
+            "latent.json",
+            r#"{"model_type": "minicpm3", "kv_lora_rank": 256, "hidden_size": 2560}"#,
+        ),
+        (
+            "encoder.json",
+            r#"{"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 768}"#,
+        ),
+        ("hybrid.json", &format!("{{\"layer_types\": [\"linear_attention\"], {LLAMA}}}")),
         ("wrong-type.json", &wrong),
         (
             "params.json",

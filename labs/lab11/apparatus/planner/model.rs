@@ -87,6 +87,14 @@ pub struct ModelOfJob {
         hide_short_help = true
     )]
     pub kv_heads: Option<usize>,
+    /// Width of each of its heads [default: --embd / --heads]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        requires = "layers",
+        hide_short_help = true
+    )]
+    pub head_width: Option<usize>,
     /// Inner width of its MLP [default: 8/3 of --embd, up to a multiple of 256]
     #[arg(
         long,
@@ -104,6 +112,9 @@ pub struct ModelOfJob {
         hide_short_help = true
     )]
     pub vocab: usize,
+    /// Its head is the token table
+    #[arg(long, requires = "layers", hide_short_help = true)]
+    pub tied: bool,
     /// Tokens of a sequence; more than 8,192 may be shared by context ranks [default: the model's,
     /// at most 8,192; for a model of your own 4,096]
     #[arg(long, value_name = "TOKENS", value_parser = RangedU64ValueParser::<usize>::new().range(1..=LONGEST as u64))]
@@ -146,6 +157,13 @@ impl ModelOfJob {
     fn own(&self, layers: usize) -> Result<ModelShape, BadInput> {
         let embd = self.embd.unwrap_or_default();
         let heads = self.heads.unwrap_or_default();
+        let kv_heads = self.kv_heads.unwrap_or(heads);
+        let head = match self.head_width {
+            Some(head) => head,
+            None => config_json::head_width(embd, heads).map_err(|error| {
+                BadInput::new(error.what, format!("{}, or give --head-width", error.help))
+            })?,
+        };
         let usual_ffn = (8 * embd / 3).next_multiple_of(256);
         let shape = ModelShape {
             vocabulary: self.vocab,
@@ -153,11 +171,10 @@ impl ModelOfJob {
             layers,
             heads,
             embd,
-            family: Family::Dense(Dense::llama(
-                self.kv_heads.unwrap_or(heads),
-                config_json::head_width(embd, heads)?,
-                self.ffn.unwrap_or(usual_ffn),
-            )),
+            family: Family::Dense(Dense {
+                tied: self.tied,
+                ..Dense::llama(kv_heads, head, self.ffn.unwrap_or(usual_ffn))
+            }),
         };
         config_json::check(&shape)?;
         Ok(shape)
