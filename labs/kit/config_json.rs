@@ -434,6 +434,91 @@ mod tests {
         }
     }
 
+    /// Which layers have a window is said by a list, a pattern, a number, or by nothing.
+    #[test]
+    fn windows_are_the_familys_or_the_files() {
+        for (kind, keys, windows) in [
+            ("mistral", json!({"sliding_window": 4096}), [8, 4096]),
+            ("mistral", json!({"sliding_window": null}), [0, 0]),
+            ("mistral", json!({}), [0, 0]),
+            (
+                "mistral",
+                json!({"sliding_window": 64, "layer_types": ["sliding_attention", "full_attention"]}),
+                [1, 64],
+            ),
+            ("llama", json!({"sliding_window": 4096}), [0, 0]),
+            ("qwen2", json!({"sliding_window": 4096, "max_window_layers": 6}), [0, 0]),
+            (
+                "qwen2",
+                json!({"sliding_window": 64, "max_window_layers": 6, "use_sliding_window": true}),
+                [2, 64],
+            ),
+            ("gemma2", json!({}), [4, 4096]),
+            ("gemma2", json!({"sliding_window": null}), [0, 0]),
+            ("gemma3_text", json!({"sliding_window": 512}), [7, 512]),
+            (
+                "gemma3_text",
+                json!({"sliding_window": 512, "sliding_window_pattern": 2}),
+                [4, 512],
+            ),
+            ("exaone4", json!({"sliding_window_pattern": "LG"}), [4, 4096]),
+            ("olmo3", json!({}), [6, 4096]),
+        ] {
+            let mut config = json!({
+                "model_type": kind, "num_hidden_layers": 8, "hidden_size": 64, "head_dim": 8,
+                "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 128,
+                "vocab_size": 1000, "max_position_embeddings": 4096,
+            });
+            config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+            let read = planned(&config.to_string()).unwrap();
+            assert_eq!(read.shape.dense().windows, windows, "{kind} {keys}");
+            assert_eq!(read.notes, Vec::<String>::new());
+        }
+        let strange = r#"{"model_type": "mistral", "num_hidden_layers": 8, "hidden_size": 64,
+            "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 128,
+            "vocab_size": 1000, "max_position_embeddings": 4096, "sliding_window": "4k"}"#;
+        let notes = planned(strange).unwrap().notes;
+        assert!(notes.len() == 1 && notes[0].contains("taken to see all positions"), "{notes:?}");
+    }
+
+    /// A model that sees is its language model; what the inner table leaves out is its class's, and
+    /// whether the head is tied may be said by either table.
+    #[test]
+    fn the_language_model_of_one_that_sees_is_planned() {
+        let of = |inner: Value, more: Value| {
+            let mut config = json!({
+                "model_type": "mistral3", "text_config": inner, "vision_config": {"a": 1},
+            });
+            config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            planned(&config.to_string())
+        };
+        let inner = json!({"model_type": "ministral3", "hidden_size": 3072, "max_position_embeddings": 4096});
+        let read = of(inner.clone(), json!({})).unwrap();
+        assert!(!read.shape.tied() && read.shape.layers == 34);
+        assert_eq!(
+            read.notes,
+            [
+                "of this mistral3 the language model is planned (text_config), without the tower of \
+              its vision_config"
+            ]
+        );
+        assert!(of(inner.clone(), json!({"tie_word_embeddings": true})).unwrap().shape.tied());
+        let mut tied = inner.clone();
+        tied["tie_word_embeddings"] = json!(true);
+        let says_no = json!({"tie_word_embeddings": false});
+        assert!(of(tied, says_no).unwrap().shape.tied());
+        let quantised = of(inner, json!({"quantization_config": {"quant_method": "fp8"}})).unwrap();
+        assert!(quantised.notes[1].contains("quantised by fp8"), "{:?}", quantised.notes);
+        let strange = json!({"model_type": "clip_text_model", "hidden_size": 512});
+        let error = refused(of(strange, json!({})));
+        assert!(
+            error.what.contains("mistral3, its text_config's clip_text_model, which"),
+            "{error}"
+        );
+        let experts = json!({"model_type": "deepseek_v3", "n_routed_experts": 64});
+        assert!(refused(of(experts, json!({}))).what.contains("64 experts"));
+    }
+
     /// The keys that each family's files usually have, beside its numbers, are no strangers.
     #[test]
     fn usual_keys_of_a_family_are_known() {

@@ -289,8 +289,7 @@ impl Parts {
             Family::Gpt => gpt::matrix(gpt::STD),
             Family::Llama(_) => llama::matrix(llama::STD),
             Family::Gpt2 | Family::Dense(_) => bail!(
-                "only a GPT without biases and a Llama have layers here: other models can be \
-                 planned, and not trained"
+                "only this GPT and a Llama have layers: others can be planned, and not trained"
             ),
         };
         let matrix = |(name, dims): Named| Whole::new(name, &dims, init);

@@ -85,11 +85,8 @@ impl Kept {
         let normed = if dense.qk_norms[0] > 0 { q + kv } else { 0.0 };
         let inner = if dense.gated { 3.0 } else { 2.0 };
         // A published model's masks take a byte for each number.
-        let [masks, of_scores] = if dense.dropout {
-            [masks, masks / 2.0]
-        } else {
-            [0.0, 1.0]
-        };
+        let of_scores = if dense.dropout { masks / 2.0 } else { 1.0 };
+        let masks = if dense.dropout { masks } else { 0.0 };
         Kept {
             input: element * h,
             whole: 0.0,

@@ -109,14 +109,13 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
     let kv = shape.kv_width();
     let ffn = dense.ffn;
     let norms = dense.norms[0] + dense.norms[1];
-    let gain = |norm: usize| norms > norm && dense.norm_vectors > 0;
-    let shift = |norm: usize| norms > norm && dense.norm_vectors > 1;
+    let vectors = |norm: usize| if norm < norms { dense.norm_vectors } else { 0 };
     let [q_norm, k_norm] = dense.qk_norms;
     let of_heads =
         |name, length| BlockParameter { divided: length > dense.head, ..copied(name, length) };
     let all = [
-        (gain(0), copied("input_layernorm.weight", d)),
-        (shift(0), copied("input_layernorm.bias", d)),
+        (vectors(0) > 0, copied("input_layernorm.weight", d)),
+        (vectors(0) > 1, copied("input_layernorm.bias", d)),
         (true, matrix("self_attn.q_proj.weight", q, d)),
         (dense.qkv_bias, bias("self_attn.q_proj.bias", q)),
         (true, matrix("self_attn.k_proj.weight", kv, d)),
@@ -127,10 +126,10 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
         (k_norm > 0, of_heads("self_attn.k_norm.weight", k_norm)),
         (true, matrix("self_attn.o_proj.weight", d, q)),
         (dense.proj_bias, copied("self_attn.o_proj.bias", d)),
-        (gain(1), copied("post_attention_layernorm.weight", d)),
-        (shift(1), copied("post_attention_layernorm.bias", d)),
-        (gain(2), copied("pre_feedforward_layernorm.weight", d)),
-        (gain(3), copied("post_feedforward_layernorm.weight", d)),
+        (vectors(1) > 0, copied("post_attention_layernorm.weight", d)),
+        (vectors(1) > 1, copied("post_attention_layernorm.bias", d)),
+        (vectors(2) > 0, copied("pre_feedforward_layernorm.weight", d)),
+        (vectors(3) > 0, copied("post_feedforward_layernorm.weight", d)),
         (dense.gated, matrix("mlp.gate_proj.weight", ffn, d)),
         (dense.gated && dense.mlp_bias, bias("mlp.gate_proj.bias", ffn)),
         (true, matrix("mlp.up_proj.weight", ffn, d)),
@@ -174,6 +173,59 @@ mod tests {
                 assert_eq!(kept(&dense), kept(&shape), "{shape:?}");
             }
         }
+    }
+
+    /// Layers with windows attend to less and cache less; norms after attention and the MLP keep
+    /// what they are given; vectors at both ends are counted, also on ranks.
+    #[test]
+    fn windows_norms_and_ends_are_counted() {
+        let plain = Dense::llama(2, 6, 10);
+        let of = |family: Dense| ModelShape {
+            vocabulary: 32,
+            block: 16,
+            layers: 4,
+            heads: 4,
+            embd: 8,
+            family: Family::Dense(family),
+        };
+        let whole = of(plain);
+        let windowed = of(Dense { windows: [3, 5], ..plain });
+        assert_eq!(whole.attention_flops(16), 2 * 2 * 24 * (4 * 16));
+        assert_eq!(windowed.attention_flops(16), 2 * 2 * 24 * (16 + 3 * 5));
+        assert_eq!(windowed.attention_flops(4), whole.attention_flops(4));
+        assert_eq!(windowed.layer_attention_flops(), 2 * 2 * 24 * (16 + 3 * 5) / 4);
+        let less = whole.matmul_flops_per_token() - windowed.matmul_flops_per_token();
+        assert_eq!(less, 3 * 2 * 2 * 24 * 3 * 11);
+        assert_eq!((whole.cached(16), whole.cached_per_token()), (2 * 12 * 64, 2 * 12 * 4));
+        assert_eq!(windowed.cached(16), 2 * 12 * (16 + 3 * 5));
+
+        let kept = |dense| {
+            let kept = Kept::of(&of(dense), 2.0, AttentionScores::None, DropoutMasks::Kept);
+            kept.stream / (2.0 * 8.0)
+        };
+        for (norms, parallel, vectors, parameters) in [
+            ([2, 0], false, 4.0, 16),
+            ([0, 2], false, 4.0, 16),
+            ([2, 2], false, 6.0, 32),
+            ([2, 0], true, 3.0, 16),
+            ([1, 0], true, 2.0, 8),
+        ] {
+            let dense = Dense { norms, parallel, ..plain };
+            assert_eq!(kept(dense), vectors, "{norms:?}");
+            assert_eq!(of(dense).per_layer() + 16, whole.per_layer() + parameters);
+        }
+        // A byte for each number of two masks, which are half as large as numbers of 16 bits.
+        assert_eq!(kept(Dense { dropout: true, ..plain }), 5.0);
+
+        let ends = of(Dense { ends: [16, 32], qk_norms: [24, 12], norm_vectors: 0, ..plain });
+        let without = 4 * (2 * 8) + 8;
+        assert_eq!(ends.parameters(), whole.parameters() + 16 + 32 + 4 * 36 - without);
+        let on_a_rank = |shape: ModelShape| {
+            shape.parameters_on_a_rank(&Portion { tensor: 2, ..shape.portion(&(0..4)) })
+        };
+        let gains = f64::from(4 * (2 * 8) + 8);
+        let all = on_a_rank(whole) - gains + 16.0 + 32.0 / 2.0 + 4.0 * (24.0 + 12.0) / 2.0;
+        assert_eq!(on_a_rank(ends), all);
     }
 
     /// A small model with every choice that neither a GPT nor a Llama makes, counted by hand.
