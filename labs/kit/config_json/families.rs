@@ -18,6 +18,8 @@ pub(super) struct Family {
     #[serde(default)]
     needs: String,
     #[serde(default)]
+    names: Map<String, Value>,
+    #[serde(default)]
     defaults: Map<String, Value>,
     #[serde(default)]
     nested: Map<String, Value>,
@@ -123,6 +125,7 @@ impl Family {
         let lists = [&self.needs, &self.own, &self.same_width];
         lists.into_iter().any(|list| words(list).any(|known| known == key))
             || self.defaults.contains_key(key)
+            || self.names.values().any(|name| name == key)
             || self.has.values().any(read)
             || self.when.iter().any(|when| when.key == key)
     }
@@ -135,6 +138,10 @@ impl Family {
             all.extend(self.nested.clone());
         }
         all.extend(keys.0.clone());
+        for (usual, name) in &self.names {
+            let value = name.as_str().and_then(|name| keys.get(name)).cloned();
+            all.insert(usual.clone(), value.unwrap_or_default());
+        }
         all
     }
 
@@ -239,6 +246,9 @@ impl Family {
     fn ensure_counted(&self, keys: &Keys, embd: usize) -> Result<(), BadInput> {
         let refuse = |what: String| Err(BadInput::new(format!("config.json: {what}"), ""));
         for key in words(&self.never) {
+            if let Some((experts, number)) = keys.experts().filter(|(experts, _)| *experts == key) {
+                return refuse(format!("it has {number} experts in a layer ({experts})"));
+            }
             if keys.flag(key)? {
                 return refuse(format!("{key} adds parameters that are not counted here"));
             }
@@ -254,7 +264,7 @@ impl Family {
         let Some(Value::Array(kinds)) = keys.get("layer_types") else {
             return Ok(());
         };
-        let known = ["full_attention", "sliding_attention", "chunked_attention"];
+        let known = ["full_attention", "attention", "sliding_attention", "chunked_attention"];
         let other = kinds
             .iter()
             .find(|kind| !kind.as_str().is_some_and(|kind| known.contains(&kind)));
@@ -299,7 +309,10 @@ fn windows(keys: &Keys, layers: usize, full_every: Option<usize>) -> Result<[usi
         return Ok([0; 2]);
     }
     let of_kinds = |kinds: &Vec<Value>| {
-        let windowed = |kind: &&Value| kind.as_str().is_some_and(|kind| kind != "full_attention");
+        let windowed = |kind: &&Value| {
+            kind.as_str()
+                .is_some_and(|kind| kind.contains("_attention") && kind != "full_attention")
+        };
         kinds.iter().filter(windowed).count().min(layers)
     };
     let of_pattern = |every: usize| layers - layers.checked_div(every).unwrap_or(0);
