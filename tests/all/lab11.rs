@@ -189,6 +189,11 @@ fn a_model_of_ones_own() {
     let shown = error.split("of its widths: ").nth(1).and_then(|flags| flags.split(';').next());
     let own = json(&format!("{} --devices 16", shown.unwrap()));
     assert_eq!(own["parameters"], 8_537_680_896.0, "{shown:?}");
+    // Layers with windows are said.
+    has(
+        &succeeded(&lab11(&flags)),
+        &["40 of 40 layers see the last 4,096 tokens at most"],
+    );
     // Tensor ranks make an odd vocabulary even, which the screen's check knows.
     let odd = "--layers 12 --embd 768 --heads 12 --vocab 50257 --devices 4";
     has(&succeeded(&lab11(odd)), &["your model"]);

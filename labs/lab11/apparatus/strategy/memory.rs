@@ -264,7 +264,7 @@ mod tests {
     use super::super::{Cluster, Device, Program};
     use super::*;
     use shardlab::parallel::zero::Stage;
-    use shardlab::plan::{BytesEach, ModelShape};
+    use shardlab::plan::{BytesEach, Dense, ModelShape};
 
     fn job(model: ModelShape, devices: usize) -> TrainingJob {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
@@ -284,6 +284,37 @@ mod tests {
         for (stage, gigabytes) in [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)] {
             assert!((held(stage) - gigabytes).abs() < 0.05, "stage {stage}: {}", held(stage));
         }
+    }
+
+    /// Norms before attention and the MLP can be computed again; of those after them only inputs are
+    /// kept. What two matrices read once is gathered once. Heads wider than the model are sent whole.
+    #[test]
+    fn norms_are_discarded_and_gathered_where_they_are() {
+        let of = |norms: [usize; 2], parallel: bool| {
+            let dense = Dense { norms, parallel, ..Dense::llama(8, 128, 2048) };
+            let shape = ModelShape::gpt2(2, 512, 8, 32_000, 1024);
+            job(ModelShape { family: Family::Dense(dense), ..shape }, 4)
+        };
+        let norm = 2.0 * 512.0;
+        for (norms, parallel, discarded, gathered) in [
+            ([2, 0], false, 2.0, 2.0),
+            ([0, 2], false, 0.0, 2.0),
+            ([2, 2], false, 2.0, 2.0),
+            ([2, 0], true, 2.0, 2.0),
+            ([1, 0], true, 1.0, 1.0),
+        ] {
+            let strategy: Strategy = "tp=4,recompute=norms".parse().unwrap();
+            let job = of(norms, parallel);
+            assert_eq!(job.discarded(&strategy), discarded * norm, "{norms:?}");
+            let mlp: Strategy = "tp=4,recompute=mlp".parse().unwrap();
+            let of_mlp = job.discarded(&mlp) - 3.0 * 2.0 * 2048.0 / 4.0;
+            assert_eq!(of_mlp, (discarded - 1.0).max(0.0) * norm);
+            let pytorch = TrainingJob { program: Program::Pytorch, ..job };
+            let strategy: Strategy = "tp=4,sp".parse().unwrap();
+            assert_eq!(pytorch.kept(&strategy).whole, gathered * norm, "{norms:?}");
+        }
+        let ulysses: Strategy = "cp=4,cp-comm=ulysses".parse().unwrap();
+        assert_eq!(of([2, 0], false).exchanged(&ulysses), 2.0 * 8.0 * 128.0);
     }
 
     /// The factor of the paper.
