@@ -1,4 +1,4 @@
-//! Families of dense decoders: the table `families.toml`, and the one reader of a config.json by it.
+//! Families of dense decoders: the table `families.toml`, and how a config.json is read by it.
 
 use super::keys::{Keys, in_words};
 use super::{LONGEST, head_width};

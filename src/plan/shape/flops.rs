@@ -15,7 +15,7 @@ impl ModelShape {
         2 * parameters + 4 * self.q_width() as u64 * self.seen_by_layers(seen)
     }
 
-    /// Positions out of `seen` that all layers together see: one with a window sees no more of them.
+    /// Positions out of `seen` that all layers together see: one with a window sees no more.
     fn seen_by_layers(&self, seen: usize) -> u64 {
         let [windowed, window] = self.dense().windows;
         let whole = self.layers.saturating_sub(windowed);

@@ -286,8 +286,8 @@ mod tests {
         }
     }
 
-    /// Norms before attention and the MLP can be computed again; of those after them only inputs are
-    /// kept. What two matrices read once is gathered once. Heads wider than the model are sent whole.
+    /// Norms before attention and the MLP can be computed again; of those after them only inputs
+    /// are kept. What both read is gathered once. Heads wider than the model are sent whole.
     #[test]
     fn norms_are_discarded_and_gathered_where_they_are() {
         let of = |norms: [usize; 2], parallel: bool| {
