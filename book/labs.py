@@ -153,8 +153,10 @@ def try_lab(browser, address, programs, lab):
     counted = lambda text: re.findall(r"([\d.,]*\d) (bytes|[kM]?B)(?![/\w])", text)
     number = lambda text: float(text.replace(",", ""))
     least = 0.98 if lab in ("lab06", "lab07", "lab10", "lab12") else 1
+    # lab12 looks at a layer's highest moment, which has the kernels' scratch in it: another one here.
+    most = 1.005 if lab == "lab12" else 1
     for (ours, unit), (other, their) in itertools.zip_longest(counted(text), counted(theirs), fillvalue=("0", "")):
-        if unit != their or not least * number(other) <= number(ours) <= number(other):
+        if unit != their or not least * number(other) <= number(ours) <= most * number(other):
             found.append(f"{ours} {unit} here, and there {other} {their}")
     if lab in EQUAL:
         same = lambda text: [line for line in text.splitlines() if not any(word in line for word in EQUAL[lab])]

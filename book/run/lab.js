@@ -1,7 +1,7 @@
 // A lab in this page: its threads are Workers on one memory, and its files are the page's.
 {
     const RESTING = 9; // a lab's main thread and eight ranks
-    const PAGES = 512; // of 64 KiB: what .cargo/config.toml gives the module at its start
+    const PAGES = 3072; // of 64 KiB: what .cargo/config.toml gives the module at its start
     shardlab.most = [16384, 8192, 4096]; // a GiB, or what the browser allows of it
 
     const folder = new URL("run/", document.baseURI);
