@@ -83,11 +83,12 @@ pub fn planned(json: &str) -> Result<Described, BadInput> {
         dense.tied &= !headless;
         dense.ends[1] *= usize::from(!headless);
     }
-    if let Some((table, _)) = nested {
-        let towers = strangers::towers(&keys);
+    let towers = strangers::towers(&keys);
+    if nested.is_some() || !towers.is_empty() {
+        let of_text = nested.map_or(String::new(), |(table, _)| format!(" ({table})"));
         described
             .notes
-            .push(format!("of this {kind} the language model is planned ({table}){towers}"));
+            .push(format!("of this {kind} the language model is planned{of_text}{towers}"));
     }
     let known = |key: &str| Keys::is_of_a_plan(key) || family.knows(key);
     described.notes.extend(inner.unread(known));
@@ -507,6 +508,16 @@ mod tests {
         tied["tie_word_embeddings"] = json!(true);
         let says_no = json!({"tie_word_embeddings": false});
         assert!(of(tied, says_no).unwrap().shape.tied());
+        // Older files of such models have its numbers beside the tower's.
+        let flat = json!({
+            "model_type": "qwen2_vl", "num_hidden_layers": 8, "hidden_size": 64,
+            "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 128,
+            "vocab_size": 1000, "max_position_embeddings": 4096, "vision_config": {"a": 1},
+            "vision_start_token_id": 7,
+        });
+        let says = "of this qwen2_vl the language model is planned, without the tower of its \
+                    vision_config";
+        assert_eq!(planned(&flat.to_string()).unwrap().notes, [says]);
         let quantised = of(inner, json!({"quantization_config": {"quant_method": "fp8"}})).unwrap();
         assert!(quantised.notes[1].contains("quantised by fp8"), "{:?}", quantised.notes);
         let strange = json!({"model_type": "clip_text_model", "hidden_size": 512});

@@ -34,13 +34,14 @@ const CHANGE_NO_COUNT: &str = "
     _sliding_window_pattern activation activation_function apply_residual_connection_post_layernorm
     attention_multiplier attn_logit_softcapping attn_pdrop cache_implementation embd_pdrop
     embed_dropout embedding_dropout embedding_multiplier expansion_ratio final_logit_softcapping
-    hidden_activation hidden_dropout layer_norm_eps layer_norm_epsilon logit_scale logits_scaling
+    hidden_activation hidden_dropout image_token_id layer_norm_eps layer_norm_epsilon logit_scale logits_scaling
     max_window_layers no_rope_layer_interval no_rope_layers norm_eps norm_epsilon
     position_embedding_type query_pre_attn_scalar reorder_and_upcast_attn resid_dropout resid_pdrop
     residual_dropout residual_multiplier rope_local_base_freq rope_pct rope_percent rope_percentage
     rotary_pct scale_attn_by_inverse_layer_idx scale_attn_weights sliding_window_pattern
     summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
-    use_bidirectional_attention use_sliding_window";
+    use_bidirectional_attention use_sliding_window video_token_id vision_config vision_end_token_id
+    vision_start_token_id vision_token_id";
 
 /// Keys that change neither a count nor a result here: a text's first and last tokens (those that
 /// end it are read with the tokenizer), how weights are drawn, stored, cached and served, defaults
