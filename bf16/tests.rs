@@ -143,6 +143,16 @@ fn one_factor_may_need_the_care_alone() {
     }
 }
 
+/// One pair of products at each end of the range, where the bounds of the simple loops are: a zero
+/// that would be 2^-133, and a sum of which one summand alone is infinite.
+#[test]
+fn a_pair_at_either_end_of_the_range_needs_the_care() {
+    let power = |exponent: i32| 2f32.powi(exponent);
+    let small = [power(-63) * (1.0 + power(-7)), -power(-63)];
+    check([1, 1, 2], &[power(-63); 2], &small);
+    check([1, 1, 2], &[-power(64), power(64)], &[power(64), power(63)]);
+}
+
 /// More rows and columns than are packed at a time, and three blocks.
 #[test]
 fn large_products_follow_the_definition() {

@@ -75,4 +75,29 @@ mod tests {
             assert_eq!(norm.to_bits(), whole.to_bits(), "{norm} {whole}");
         }
     }
+
+    /// With two axes, the largest gradient can be on a rank that has no group in common with some.
+    /// With a unit of their own, one norm in eight is another.
+    #[test]
+    fn the_largest_gradient_may_be_in_another_group() {
+        const EACH: usize = 25;
+        let gradients = |seed: u64| -> Vec<f32> {
+            let stream = Stream::new(seed, "norm");
+            let scale = |rank: usize| if rank == 3 { 1.0 } else { 1e-4 };
+            let number = |i: usize| stream.uniform(i as u64) as f32 * scale(i / EACH);
+            (0..4 * EACH).map(number).collect()
+        };
+        launch::run(4, |comm| {
+            let r = comm.rank();
+            let row = comm.split(r as u64 / 2, 0)?;
+            let column = comm.split(r as u64 % 2, 0)?;
+            for seed in 0..100 {
+                let g = gradients(seed);
+                let norm = sharded_norm(&[&row, &column], &[&g[r * EACH..][..EACH]], g.len())?;
+                assert_eq!(norm.to_bits(), global_norm(&g).to_bits(), "{seed}");
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
 }

@@ -392,3 +392,30 @@ fn weigh_gradient((scores, dp, seen, (log_sums, means, scale)): WeighingGradient
         dp.iter_mut().zip(&*p).for_each(|(dp, p)| *dp = p * (*dp - mean) * scale);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A later block whose scores are far lower leaves the largest score as it is: relative to its
+    /// own, the earlier sum would be infinite.
+    #[test]
+    fn a_block_of_far_lower_scores_changes_nothing() {
+        let attention = BlockAttention::new(0..1, 1, 1, 4, Precision::F32);
+        let queries = Slices::one(2..4);
+        let q = Rows { numbers: &[1.0, 1.0], stride: 1, slices: &queries };
+        let after = |blocks: &[(Range<usize>, &[f32])]| {
+            let mut running = attention.begin(1, 2);
+            for (positions, numbers) in blocks {
+                let slices = Slices::one(positions.clone());
+                attention.attend(&mut running, q, Rows { numbers, stride: 2, slices: &slices });
+            }
+            attention.finish(running, 2)
+        };
+        // Keys of 90 and of 0, each beside its value.
+        let first = [90.0, 1.0, 90.0, 3.0];
+        let both = after(&[(0..2, &first), (2..4, &[0.0, 7.0, 0.0, 7.0])]);
+        assert_eq!(both, after(&[(0..2, &first)]));
+        assert_eq!(both, (vec![2.0; 2], vec![90.0 + 2f32.ln(); 2]));
+    }
+}

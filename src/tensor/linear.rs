@@ -141,3 +141,27 @@ fn add_rows((sum, rows): (&mut [f32], &[f32])) {
         sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::{Init, Params};
+
+    /// Products of all three kinds round their factors to bf16.
+    #[test]
+    fn the_weights_gradient_is_a_product_of_bf16() {
+        // Between 1 and the next bf16, 1 + 2^-7.
+        let between = 1.0 + 2f32.powi(-9);
+        for (products, expected) in [(Precision::F32, between), (Precision::Bf16, 1.0)] {
+            let params = Params::new();
+            let weight = params.declare("weight", &[1, 1], Init::Constant(1.0)).unwrap();
+            params.allocate(1);
+            let layer = Linear { weight: weight.handle(), bias: None, products };
+            for (x, dy) in [([between], [1.0]), ([1.0], [between])] {
+                params.zero_gradients();
+                layer.weight_gradients(&x, &[1, 1], &dy).unwrap();
+                assert_eq!(*params.gradients(), [expected], "{products:?}");
+            }
+        }
+    }
+}

@@ -540,3 +540,51 @@ impl Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Corpus;
+    use crate::launch;
+    use crate::tensor::IGNORED;
+
+    /// Of the targets on two ranks, documents leave half of one rank's without any.
+    #[test]
+    fn packed_batches_weigh_as_much_as_they_have_targets() {
+        let corpus = Corpus::embedded().unwrap();
+        let config = Config::small(2, &corpus);
+        let weights = |documents: &'static [usize]| {
+            let weights = launch::run(2, |comm| {
+                let strategy = Strategy { data: 2, ..Strategy::SINGLE };
+                let training = Training::new(&config, &strategy, &comm)?;
+                let mut passes = training.draw(&corpus.train, 0, &mut ());
+                for (batch, _) in &mut passes {
+                    let few = if comm.rank() == 0 { batch.targets.len() / 2 } else { 0 };
+                    batch.targets[..few].fill(IGNORED);
+                    if !documents.is_empty() {
+                        batch.documents = vec![documents.to_vec(); batch.sequences.len()].into();
+                    }
+                }
+                training.weigh(&mut passes)?;
+                Ok(passes.iter().map(|(_, pass)| pass.weight).collect::<Vec<_>>())
+            });
+            weights.unwrap().concat()
+        };
+        let [first, .., last] = weights(&[3])[..] else {
+            panic!("a rank has no pass")
+        };
+        assert_eq!([first, last], [Some(2.0 / 3.0), Some(4.0 / 3.0)]);
+        assert!(weights(&[]).iter().all(Option::is_none), "whole sequences weigh alike");
+    }
+
+    #[test]
+    fn the_step_that_diverges_is_named_as_people_count() {
+        let corpus = Corpus::embedded().unwrap();
+        let mut config = Config::small(1, &corpus);
+        config.schedule.lr = 1e30;
+        let mut training = Training::new(&config, &Strategy::SINGLE, &Comm::alone()).unwrap();
+        training.step(&corpus.train, 0).unwrap();
+        let error = training.step(&corpus.train, 1).err().unwrap();
+        assert_eq!(error.downcast::<Diverged>().unwrap().step, 2);
+    }
+}

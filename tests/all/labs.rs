@@ -276,7 +276,7 @@ fn a_training_that_diverges_says_at_which_step_and_what_to_do() {
     ] {
         let output = lab(name, flags);
         let error = stderr(&output);
-        let told = error.contains("at step ")
+        let told = error.contains("at step 2, ")
             && error.contains(": training has diverged\nhelp: lower --lr");
         assert!(output.status.code() == Some(1) && told, "{name}: {error}");
     }

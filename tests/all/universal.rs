@@ -156,6 +156,16 @@ fn ranks_that_drifted_apart_are_not_merged() {
     }
 }
 
+#[test]
+fn ranks_of_different_steps_are_not_merged() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = launch::run(2, |comm| suite::save_of_other_steps(&comm, dir.path())).unwrap();
+    let BadInput { what, .. } = merge(&saved[0], &dir.path().join("universal")).unwrap_err();
+    let expected = "rank-001.safetensors is of optimizer step 1, and the first rank's file of 0";
+    assert!(what.ends_with(expected), "{what}");
+    assert!(!dir.path().join("universal").exists());
+}
+
 /// The checkpoint of two ranks.
 fn saved(dir: &Path) -> (PathBuf, PathBuf) {
     let to = dir.join("universal");

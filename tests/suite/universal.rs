@@ -7,7 +7,7 @@ use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampling};
 use shardlab::mesh::{Axis, Coordinates};
 use shardlab::parallel::zero::Stage;
-use shardlab::parallel::{Strategy, ZeroConfig};
+use shardlab::parallel::{Strategy, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{self, Config, Record};
 use std::ops::Range;
@@ -115,7 +115,15 @@ pub fn save_drifted(comm: &Comm, kind: usize, dir: &Path) -> anyhow::Result<Path
     save(&checkpoints(comm, &config, dir, Strategy::SINGLE), &mut training)
 }
 
-/// The same on meshes of data x pipeline x tensor ranks. Without `from` it begins, and trains two
+/// Saves after rank 1 has counted one step more. Returns the checkpoint.
+pub fn save_of_other_steps(comm: &Comm, dir: &Path) -> anyhow::Result<PathBuf> {
+    let (config, corpus) = config(comm.size());
+    let mut training = begin(comm, &config, &corpus, Stage::One)?;
+    training.training.zero.restore(comm.rank() as u64, |_, _, _| ())?;
+    save(&checkpoints(comm, &config, dir, Strategy::SINGLE), &mut training)
+}
+
+/// [`train_and_convert`] and [`continue_from`] on meshes of data x pipeline x tensor ranks. Without `from` it begins, and trains two
 /// steps. Saves, converts to `to`, and returns the losses of the next two steps.
 pub fn on_a_mesh(
     world: &Comm,
@@ -134,7 +142,16 @@ pub fn on_a_mesh(
     };
     match from {
         None => train(&mut part, 0..2).map(drop)?,
-        Some(from) => Universal::open(from)?.restore::<usize>(world, &mut part.zero).map(drop)?,
+        Some(from) => {
+            let zero = &mut part.zero;
+            zero.restore(0, |_, _, state| {
+                for numbers in [state.values, state.exp_avg, state.exp_avg_sq] {
+                    numbers.fill(7.0);
+                }
+            })?;
+            Universal::open(from)?.restore::<usize>(world, zero)?;
+            padding_is_zeros(zero)?;
+        }
     }
     save_and_convert(world, &config, dir, to, |all| all.save(2, &mut part.zero, &2usize))?;
     if let Some(from) = from {
@@ -147,4 +164,20 @@ pub fn on_a_mesh(
         );
     }
     train(&mut part, 2..4)
+}
+
+/// What is in no checkpoint, such as the padding of a vocabulary, is not what was there before.
+fn padding_is_zeros(zero: &mut Zero) -> anyhow::Result<()> {
+    let steps = zero.steps();
+    zero.restore(steps, |fragment, elements, state| {
+        let mut padding = vec![true; elements.len()];
+        fragment.spec.runs(elements.clone(), |run, _| {
+            padding[run.start - elements.start..run.end - elements.start].fill(false);
+        });
+        for numbers in [state.values, state.exp_avg, state.exp_avg_sq] {
+            let mut both = numbers.iter().zip(&padding);
+            let left = both.find(|(number, padding)| **padding && **number != 0.0);
+            assert_eq!(left, None, "{}", fragment.spec.name);
+        }
+    })
 }

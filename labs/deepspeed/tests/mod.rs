@@ -1,8 +1,10 @@
 //! Conversions of small checkpoints, right and wrong. Reading order: `whole.rs` (all stages),
 //! `frozen.rs` (what the optimizer does not have), `parallel.rs` (parts of tensor parallelism),
-//! `repairs.rs` (records that are wrong), `refusals.rs` (what cannot be converted).
+//! `joined.rs` (one state from its parts), `repairs.rs` (records that are wrong), `refusals.rs` (what
+//! cannot be converted).
 
 mod frozen;
+mod joined;
 mod parallel;
 mod refusals;
 mod repairs;

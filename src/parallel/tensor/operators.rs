@@ -205,6 +205,26 @@ mod tests {
         );
     }
 
+    /// An activation in bf16 is sent in two bytes, and its gradient too.
+    #[test]
+    fn bf16_sends_half_of_the_bytes() {
+        let sent = |operator: Operator, precision| {
+            let sent = launch::run(2, |comm| {
+                let x = Var::from_vec(vec![1f32; 16], (2, 4, 2), &Device::Cpu)?;
+                let y = operator.apply((x.as_tensor() * 1.0)?, &comm, precision)?;
+                let forward = comm.traffic().bytes;
+                crate::tensor::backward_from(&y, &y.ones_like()?)?;
+                Ok([forward, comm.traffic().bytes - forward])
+            });
+            sent.unwrap()[0]
+        };
+        for operator in [Operator::Copy, Operator::Sum, Operator::Gather, Operator::Scatter] {
+            let whole = sent(operator, Precision::F32);
+            assert_eq!(sent(operator, Precision::Bf16).map(|half| 2 * half), whole);
+            assert!(whole[0] + whole[1] > 0, "{operator:?}");
+        }
+    }
+
     #[test]
     fn a_length_that_the_ranks_do_not_divide_is_refused() {
         let refused = Operator::Scatter.shape(2, &[1, 3, 4]).unwrap_err().to_string();
