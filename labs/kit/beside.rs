@@ -71,9 +71,13 @@ impl Beside {
         Beside::of(comm, lesson, library, bound)
     }
 
-    /// Of two comparisons, the one whose difference is nearer to its bound.
+    /// Of two comparisons, the one whose difference is nearer to its bound, or above it.
     pub fn or_nearer(self, other: Beside) -> Beside {
-        let used = |beside: Beside| beside.difference / beside.bound;
+        // A bound of 0 that nothing differs from is 0 / 0.
+        let used = |beside: Beside| match beside.difference {
+            0.0 => 0.0,
+            difference => difference / beside.bound,
+        };
         if used(other) > used(self) { other } else { self }
     }
 
@@ -134,5 +138,17 @@ mod tests {
             Ok(Beside::of(&comm, &mine, &[1.0], 0.0)?)
         });
         assert!(besides.unwrap().iter().all(|beside| beside.difference == 0.5));
+    }
+
+    #[test]
+    fn of_two_the_one_that_does_not_hold_is_kept() {
+        let beside = |difference, bound| Beside { difference, bound };
+        for bad in [beside(1.0, 0.5), beside(1e-9, 0.0), beside(f64::INFINITY, 0.5)] {
+            for good in [beside(0.0, 0.0), beside(0.0, 0.5), beside(0.4, 0.5)] {
+                assert_eq!([bad.or_nearer(good), good.or_nearer(bad)], [bad; 2], "{good:?}");
+            }
+        }
+        let [near, far] = [beside(0.4, 0.5), beside(1.0, 9.0)];
+        assert_eq!([near.or_nearer(far), far.or_nearer(near)], [near; 2]);
     }
 }

@@ -190,4 +190,26 @@ mod tests {
             assert_eq!(checked(&bad), 1, "{bad:?}");
         }
     }
+
+    /// What is sent or held against the formulas, and against what a rank may hold.
+    #[test]
+    fn bytes_that_are_no_number_or_too_few_are_not_the_formulas() {
+        let config = Config::small(2, &shardlab::data::Corpus::embedded().unwrap());
+        let job = Job::of(&config, &config.zero(Stage::One));
+        let failed = |change: fn(&mut Measured), limit: Option<f64>| {
+            let mut one = measured(vec![1.0], vec![1.0], 7);
+            let each = one.beside_formula(&job).map(|(_, _, bytes)| bytes as usize);
+            let held = &mut one.held;
+            [held.parameters, held.gradients, held.optimizer] = each;
+            (one.sent, one.formula) = (1e6, 1e6);
+            change(&mut one);
+            failures(|checks, _| check_memory(checks, &config, &[one], &job, limit))
+        };
+        assert_eq!(failed(|_| (), Some(1e3)), 0);
+        assert_eq!(failed(|one| one.sent = f64::NAN, None), 1);
+        assert_eq!(failed(|one| one.sent = 0.9e6, None), 1);
+        assert_eq!(failed(|one| one.formula = f64::NAN, None), 1);
+        assert_eq!(failed(|one| one.held.optimizer = 0, None), 1);
+        assert_eq!(failed(|_| (), Some(1e-3)), 1);
+    }
 }

@@ -345,6 +345,7 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shardlab::data::Corpus;
     use shardlab::model::Gpt;
     use shardlab::plan::{Family, ModelShape};
 
@@ -373,6 +374,64 @@ mod tests {
             let mut shorter = by_name(&gpt.params, &flat);
             shorter.get_mut(name).unwrap().pop();
             assert!(apart(&gpt.params, &flat, &shorter).is_infinite(), "{name}");
+        }
+    }
+
+    /// What two ranks measure if all is right.
+    fn right(way: Way) -> Measured {
+        let shape = Config::small(1, &Corpus::embedded().unwrap()).shape;
+        let tensor = if way == Way::OneRank { 1 } else { 2 };
+        let sequence = way == Way::Sequence;
+        let rows = padded(shape.vocabulary, tensor, 1);
+        let shards = Shards { shape, tensor, pipeline: 1, sequence, rows };
+        let mut measured = Measured {
+            way,
+            shards,
+            batch: 2,
+            dropout: false,
+            losses: vec![4.0, 3.0],
+            parameters: 0,
+            activations: 0,
+            calls: [0; 2],
+            sent: 0.0,
+            begins_as_slices: true,
+            slices: [Slices::default(), Slices::default()],
+            gradients: 0.0,
+            losses_apart: 0.0,
+        };
+        measured.parameters = measured.shards.parameters(&[measured.shards.uniform(0)]);
+        measured.calls = measured.shards.calls();
+        measured.activations = measured.expected_activations() as u64;
+        measured.sent = measured.expected_bytes();
+        measured
+    }
+
+    /// Each of these in one of two ways, and every check that is about it fails.
+    #[test]
+    fn checks_see_what_is_no_number_and_what_is_too_little() {
+        let errors = |place: usize, change: fn(&mut Measured)| {
+            let mut all = [Way::OneRank, Way::Tensor, Way::Sequence].map(right);
+            change(&mut all[place]);
+            let screen = Screen::plain();
+            let mut checks = kit::Checks::new(&screen);
+            super::super::check(&mut checks, &all, &[[true, true], [false, true]]);
+            checks.failed()
+        };
+        assert_eq!(errors(1, |_| ()), Vec::<String>::new());
+        for place in [1, 2] {
+            for (errors, says) in [
+                (errors(place, |ranks| ranks.losses[0] = f64::NAN), "the forward pass differs"),
+                (errors(place, |ranks| ranks.gradients = f64::NAN), "gradients differ"),
+                (errors(place, |ranks| ranks.losses_apart = f64::NAN), "a different model"),
+                (errors(place, |ranks| ranks.sent = f64::NAN), "a rank sent other bytes"),
+                (errors(place, |ranks| ranks.sent *= 0.9), "a rank sent other bytes"),
+                (errors(place, |ranks| ranks.activations = 0), "keeps other activations"),
+                (errors(place, |ranks| ranks.calls = [0; 2]), "number of collective calls"),
+                (errors(place, |ranks| ranks.parameters = 0), "its share of the parameters"),
+                (errors(place, |ranks| ranks.begins_as_slices = false), "different numbers"),
+            ] {
+                assert!(errors.len() == 1 && errors[0].contains(says), "{says}: {errors:?}");
+            }
         }
     }
 }

@@ -303,4 +303,54 @@ mod tests {
             assert_eq!(first_different(&bad, &bad).is_some(), always, "{bad:?}");
         }
     }
+
+    /// Every check sees what it is for in one run among right ones, wherever that is.
+    #[test]
+    fn one_hostile_run_is_enough() {
+        let config = Config::small(1, &shardlab::data::Corpus::embedded().unwrap());
+        let strategy: Strategy = "pp=2,m=2".parse().unwrap();
+        let predicted = || {
+            let schedule = strategy.schedule();
+            Predicted::paced(schedule, pipeline_of(&strategy), 1.0).unwrap()
+        };
+        let right = || {
+            let pass = |op, live| Pass { op, start: 0.0, end: 1.0, live, bytes: 1.0 };
+            let Predicted { orders, simulated, .. } = predicted();
+            let ranks = orders.iter().zip(&simulated.peaks);
+            let passes =
+                ranks.map(|(order, &peak)| order.iter().map(|&op| pass(op, peak)).collect());
+            let mut measured = Measured {
+                strategy,
+                ranks: passes.collect(),
+                losses: vec![3.0, 2.0],
+                expected: vec![3.0, 2.0],
+                same_parameters: true,
+                sent: 0.0,
+            };
+            measured.sent = measured.expected_bytes(&config);
+            measured
+        };
+        let errors = |place: usize, change: fn(&mut Measured)| {
+            let mut all = [(predicted(), right()), (predicted(), right())];
+            change(&mut all[place].1);
+            let screen = kit::show::Screen::plain();
+            let mut checks = kit::Checks::new(&screen);
+            super::super::check(&mut checks, &config, &all);
+            checks.failed()
+        };
+        assert_eq!(errors(0, |_| ()), Vec::<String>::new());
+        for place in [0, 1] {
+            for (errors, says) in [
+                (errors(place, |run| run.losses[1] = f64::NAN), "losses are not one rank's"),
+                (errors(place, |run| run.losses.truncate(1)), "losses are not one rank's"),
+                (errors(place, |run| run.same_parameters = false), "a different model"),
+                (errors(place, |run| run.ranks[0][0].live += 1), "kept other activations"),
+                (errors(place, |run| run.ranks.truncate(1)), "kept other activations"),
+                (errors(place, |run| run.sent = f64::NAN), "sent other bytes"),
+                (errors(place, |run| run.sent -= 4.0), "sent other bytes"),
+            ] {
+                assert!(errors.len() == 1 && errors[0].contains(says), "{says}: {errors:?}");
+            }
+        }
+    }
 }

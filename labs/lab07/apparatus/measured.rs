@@ -342,17 +342,19 @@ impl Run {
             data.iter().map(|&rank| one(rank)).sum::<f64>() / data.len() as f64
         };
         let mut most: f64 = 0.0;
+        let mut sound = true;
         for rank in 0..self.ranks.len() {
             for (kind, predicted) in plan.sent(rank).parts().into_iter().enumerate() {
                 let counted = counted(rank, kind);
                 // A group's ranks share few bytes, such as a norm's, unevenly.
-                let off = ((counted - predicted).abs() - 64.0).max(0.0);
-                most = most.max(off / predicted.max(1.0));
+                let off = ((counted - predicted).abs() - 64.0) / predicted.max(1.0);
+                most = most.max(off);
+                sound &= off < 0.01;
             }
         }
         let result = format!("off by {}%", significant(100.0 * most, 2));
         checks.check(
-            most < 0.01,
+            sound,
             "bytes on each axis, within 1%",
             &result,
             "a rank sent more or less than planned",
@@ -434,7 +436,9 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shardlab::data::Corpus;
     use shardlab::difference::damaged;
+    use shardlab::parallel::Strategy;
 
     #[test]
     fn nan_and_missing_steps_are_differences() {
@@ -446,5 +450,56 @@ mod tests {
             assert!(apart(&bad, &good) > drift, "{bad:?}");
         }
         assert!(apart(&good, &[]) > drift && apart(&good, &[3.0, f64::NAN]) > drift);
+    }
+
+    /// Every check sees what it is for on one of the ranks.
+    #[test]
+    fn one_hostile_rank_is_enough() {
+        let strategy: Strategy = "dp=2,tp=2".parse().unwrap();
+        let config = Config::small(2, &Corpus::embedded().unwrap());
+        let plan = Plan { config, strategy };
+        let layout = plan.layout();
+        let one = Trained {
+            losses: vec![4.0, 3.0],
+            norms: vec![1.0, 1.0],
+            values: Vec::new(),
+        };
+        let figures = |rank: usize| {
+            let mut all = [0.0; Figures::N];
+            all[4] = plan.job().parameters(layout.coordinates(rank).pipeline) as f64;
+            for (kind, bytes) in plan.sent(rank).parts().into_iter().enumerate() {
+                all[Figures::FIRST + 3 * kind] = bytes;
+            }
+            Figures(all)
+        };
+        let errors = |change: fn(&mut Run)| {
+            let mut run = Run {
+                ranks: (0..4).map(figures).collect(),
+                losses: one.losses.clone(),
+                norms: vec![one.norms.clone(); 4],
+                same_copies: true,
+                layout,
+            };
+            change(&mut run);
+            let screen = Screen::plain();
+            let mut checks = Checks::new(&screen);
+            run.check(&mut checks, &plan, &one);
+            checks.failed()
+        };
+        assert_eq!(errors(|_| ()), Vec::<String>::new());
+        for (errors, says) in [
+            (errors(|run| run.losses[1] = f64::NAN), "a different model"),
+            (errors(|run| run.losses.truncate(1)), "a different model"),
+            (errors(|run| run.norms[3][1] = f64::NAN), "clipped by different norms"),
+            (errors(|run| run.same_copies = false), "copies of one parameter"),
+            (errors(|run| run.ranks[3].0[4] = f64::NAN), "holds more or less"),
+            (errors(|run| run.ranks[3].0[Figures::FIRST] = f64::NAN), "sent more or less"),
+            (errors(|run| run.ranks[3].0[Figures::FIRST] *= 0.9), "sent more or less"),
+        ] {
+            assert!(errors.len() == 1 && errors[0].contains(says), "{says}: {errors:?}");
+        }
+        // All ranks clip by it.
+        let errors = errors(|run| run.norms.iter_mut().for_each(|norms| norms[0] = f64::NAN));
+        assert!(errors[0].contains("gradients differ from one rank's"), "{errors:?}");
     }
 }

@@ -368,4 +368,49 @@ mod tests {
             assert!(farthest([&good[..], &bad, &good].into_iter(), &good).is_infinite(), "{bad:?}");
         }
     }
+
+    /// A strategy whose losses are no numbers, or whose tokens are missing, is not one rank's.
+    #[test]
+    fn one_hostile_strategy_is_enough() {
+        let measured = || {
+            let timed = || Timed { batch: 1, seq: 1, seconds: 1.0, flops: 1.0, bytes: 1.0 };
+            Measured {
+                layout: Layout::default(),
+                runs: vec![[timed(), timed()]],
+                generation: [timed(), timed()],
+                tokens: vec![1, 2],
+                losses: vec![4.0, 3.0],
+                holds: 1.0,
+                peak: 1.0,
+                stopped: None,
+                sent: 1.0,
+                memory: Memory::default(),
+            }
+        };
+        let failed = |place: usize, change: fn(&mut Measured)| {
+            let one = || (Candidate::new(2, [1, 1], Stage::Ddp, 1), measured());
+            let mut all = [one(), one(), one()];
+            change(&mut all[place].1);
+            let screen = Screen::plain();
+            let mut checks = Checks::new(&screen);
+            check(&mut checks, &all, Precision::F32);
+            checks.failed().len()
+        };
+        assert_eq!(failed(1, |_| ()), 0);
+        for place in 0..3 {
+            assert_eq!(failed(place, |one| one.losses[1] = f64::NAN), 1, "{place}");
+            assert_eq!(failed(place, |one| one.losses.truncate(1)), 1, "{place}");
+            assert_eq!(failed(place, |one| one.tokens.truncate(1)), 1, "{place}");
+        }
+        // A peak that is not known does not fit.
+        let finale = |peak: f64| {
+            let candidate = Candidate::new(4, [2, 1], Stage::Three, 1);
+            let all = [(candidate, Measured { peak, ..measured() })];
+            let screen = Screen::plain();
+            let mut checks = Checks::new(&screen);
+            check_finale(&mut checks, &all, 2.0);
+            checks.failed().len()
+        };
+        assert_eq!([finale(1.0), finale(3.0), finale(f64::NAN)], [0, 1, 1]);
+    }
 }

@@ -72,7 +72,10 @@ pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found)
         &format!("gradients differ from one rank's: their norm is {} of it", significant(norm, 4)),
     );
     let leaks = all.iter().map(|measured| measured.probed.others[1]).max().unwrap_or(0);
-    let heard = all.iter().all(|measured| measured.probed.own[0] == measured.probed.own[1]);
+    let heard = all.iter().all(|measured| {
+        let [own, changed] = measured.probed.own;
+        changed > 0 && changed == own // the token's own position, at least
+    });
     let probed = all[0].probed;
     checks.check(
         leaks == 0 && heard,
@@ -198,10 +201,13 @@ mod tests {
             (of(|ring| ring.loss = 4.1), "the forward pass differs"),
             (of(|ring| ring.gradients = f64::NAN), "gradients differ"),
             (of(|ring| ring.probed.own[1] = 0), "a token changes"),
+            (of(|ring| ring.probed.own = [0, 0]), "a token changes"),
             (of(|ring| ring.probed.others[1] = 1), "a token changes"),
             (of(|ring| ring.sent[0] = 7.0), "a rank sent other bytes"),
             (of(|ring| ring.sent[1] = 17.0), "a rank sent other bytes"),
+            (of(|ring| ring.sent[1] = f64::NAN), "a rank sent other bytes"),
             (errors(|found| found.work[0].flops[1] = 3.0), "computes 1.50 times the mean"),
+            (errors(|found| found.work[0].flops[1] = f64::NAN), "computes n/a times the mean"),
         ] {
             assert!(errors.len() == 1 && errors[0].contains(says), "{says}: {errors:?}");
         }
@@ -224,5 +230,36 @@ mod tests {
             found.measured[0].norm = 0.25;
         });
         assert!(errors[0].contains("their norm is 0.2500 of it"), "{errors:?}");
+    }
+
+    /// One exchange that is not a number, sends nothing and hears nothing is seen among right ones,
+    /// in every check and wherever it is.
+    #[test]
+    fn one_hostile_exchange_among_right_ones_is_enough() {
+        let bad = || Measured {
+            loss: f64::NAN,
+            gradients: f64::NAN,
+            norm: f64::NAN,
+            sent: [0.0, 0.0],
+            probed: Probed { token: 1, own: [3, 0], others: [4, 0] },
+            ..right().1.measured.remove(0)
+        };
+        for place in 0..3 {
+            let errors = errors(|found| {
+                found.measured = [(); 3].map(|()| right().1.measured.remove(0)).into();
+                found.expected = vec![[8.0, 16.0]; 3];
+                found.measured[place] = bad();
+            });
+            assert_eq!(errors.len(), 4, "{place}: {errors:?}");
+        }
+        // Losses of a training by a strategy.
+        let (one, _) = right();
+        let config = Config::small(1, &Corpus::embedded().unwrap());
+        for losses in [&[f64::NAN][..], &[], &[4.0, 4.0]] {
+            let screen = Screen::plain();
+            let mut checks = Checks::new(&screen);
+            check_training(&mut checks, &config, &one, &Strategy::SINGLE, losses);
+            assert_eq!(checks.failed().len(), 1, "{losses:?}");
+        }
     }
 }

@@ -74,3 +74,20 @@ impl Grid {
         lines.join("\n")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A chunk belongs to another document if its last position does: its first may.
+    #[test]
+    fn a_chunk_in_which_a_document_begins_is_met() {
+        let slicing = Slicing::Contiguous;
+        let grid = Grid { ranks: 3, slicing, length: 12, documents: vec![6] };
+        let cells = |queries: usize| [0, 1, 2].map(|keys| grid.cell(queries, keys));
+        assert_eq!(cells(0), [Cell::Round(0), Cell::Future, Cell::Future]);
+        // The second chunk begins in the first document.
+        assert_eq!(cells(1), [Cell::Round(1), Cell::Round(0), Cell::Future]);
+        assert_eq!(cells(2), [Cell::OtherDocument, Cell::Round(1), Cell::Round(0)]);
+    }
+}

@@ -158,3 +158,26 @@ pub fn compared(screen: &Screen, config: &Config, one: &OneRank, all: &[Measured
     );
     format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardlab::tensor::Init;
+
+    #[test]
+    fn gradients_that_are_not_numbers_are_infinitely_far() {
+        let params = Params::new();
+        for name in ["a", "b"] {
+            params.declare(name, &[2], Init::Constant(0.0)).unwrap();
+        }
+        let good = [3.0, 4.0, 0.0, 1.0];
+        assert_eq!(apart(&params, &good, &good), 0.0);
+        assert_eq!(apart(&params, &[3.0, 4.0, 0.0, 1.5], &good), 0.5);
+        for i in 0..good.len() {
+            let mut bad = good;
+            bad[i] = f32::NAN;
+            assert!(apart(&params, &bad, &good).is_infinite(), "{i}");
+            assert!(apart(&params, &good, &bad).is_infinite(), "{i}");
+        }
+    }
+}

@@ -48,3 +48,31 @@ impl Observer for Packed {
         batch
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last token of a document, and it alone, has its target in the next one.
+    #[test]
+    fn the_token_before_a_document_has_no_target() {
+        let mut packed = Packed { documents: 4, seed: 7, broken: None };
+        let targets: Vec<u32> = (1..=32).collect();
+        let batch = packed.drawn(
+            0,
+            Batch {
+                inputs: (0..32).collect(),
+                targets: targets.clone(),
+                length: 16,
+                sequences: [3, 8].into(),
+                starts: vec![0, 16],
+                documents: Vec::new().into(),
+            },
+        );
+        assert_ne!(batch.documents[0], batch.documents[1]);
+        for (i, (found, target)) in batch.targets.iter().zip(targets).enumerate() {
+            let is_last = batch.documents[i / 16].contains(&(i % 16 + 1));
+            assert_eq!(*found, if is_last { IGNORED } else { target }, "{i}");
+        }
+    }
+}

@@ -6,6 +6,7 @@ use anyhow::Result;
 use shardlab::comm::Reduce;
 use shardlab::model::{Input, Pass, Positions};
 use shardlab::train::{Config, Observer, Training};
+use std::ops::Range;
 
 /// The positions whose logits change with one token of the first document.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -52,13 +53,7 @@ pub fn probe(
     };
     let (before, positions) = logits(batch)?;
     let (after, _) = logits(changed)?;
-    let mut counts = [0u64; 4];
-    for ((before, after), position) in before.iter().zip(&after).zip(positions) {
-        let own = (token..end).contains(&position);
-        let place = if own { 0 } else { 2 };
-        counts[place] += 1;
-        counts[place + 1] += u64::from(before != after);
-    }
+    let mut counts = changed_positions([&before, &after], &positions, token..end);
     training
         .context
         .group()
@@ -70,4 +65,39 @@ pub fn probe(
         own: [own, own_changed],
         others: [others, others_changed],
     })
+}
+
+/// The positions in `own`, and those of them whose logits differ `before` and `after`; then the
+/// same of all others.
+fn changed_positions(
+    [before, after]: [&[Vec<f32>]; 2],
+    positions: &[usize],
+    own: Range<usize>,
+) -> [u64; 4] {
+    let mut counts = [0; 4];
+    for ((before, after), position) in before.iter().zip(after).zip(positions) {
+        let own = own.contains(position);
+        let place = if own { 0 } else { 2 };
+        counts[place] += 1;
+        counts[place + 1] += u64::from(before != after);
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A model whose outputs do not depend on a token has changed nowhere.
+    #[test]
+    fn a_probe_counts_what_it_hears() {
+        let quiet = vec![vec![1.0, 2.0]; 4];
+        let count = |after: &[Vec<f32>]| changed_positions([&quiet, after], &[0, 1, 4, 5], 1..5);
+        assert_eq!(count(&quiet), [2, 0, 2, 0]);
+        let mut heard = quiet.clone();
+        heard[2][1] = 2.5;
+        assert_eq!(count(&heard), [2, 1, 2, 0]);
+        heard[3][0] = f32::NAN;
+        assert_eq!(count(&heard), [2, 1, 2, 1]);
+    }
 }
