@@ -1,0 +1,252 @@
+//! The rules: what is found in a file's syntax tree, and what is put in its place.
+
+use super::Result;
+use proc_macro2::Span;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Expr, Lit, Member, Pat, Stmt, Type};
+
+/// One edit: `old`, at a place, becomes `new`.
+#[derive(Clone)]
+pub struct Edit {
+    pub file: PathBuf,
+    pub line: usize,
+    column: usize,
+    /// The place's bytes in the file: an expression, or a statement.
+    pub range: Range<usize>,
+    pub rule: &'static str,
+    /// On one line, as the list shows them.
+    pub old: String,
+    pub new: String,
+    whole: [String; 2],
+}
+
+impl Edit {
+    pub fn place(&self) -> String {
+        format!("{}:{}:{}", self.file.display(), self.line, self.column)
+    }
+
+    /// The edit in the list.
+    pub fn key(&self) -> String {
+        format!("{}\t{}\t{}\t{}", self.place(), self.rule, self.old, self.new)
+    }
+
+    pub fn overlaps(&self, other: &Edit) -> bool {
+        self.file == other.file
+            && self.range.start < other.range.end
+            && other.range.start < self.range.end
+    }
+
+    /// What the copy has there.
+    pub fn switched(&self, number: usize) -> String {
+        let [old, new] = &self.whole;
+        if self.rule == "dropped call" {
+            return format!("if !crate::mutant({number}) {{ {old} }}");
+        }
+        format!("(if crate::mutant({number}) {{ {new} }} else {{ {old} }})")
+    }
+}
+
+/// All edits of a file, outside its tests.
+pub fn edits_of(path: &Path, text: &str) -> Result<Vec<Edit>> {
+    let file = syn::parse_file(text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut finder = Finder { path, text, edits: Vec::new() };
+    finder.visit_file(&file);
+    Ok(finder.edits)
+}
+
+struct Finder<'a> {
+    path: &'a Path,
+    text: &'a str,
+    edits: Vec<Edit>,
+}
+
+/// Pairs of which each becomes the other.
+const PATHS: [(&str, &str); 8] = [
+    ("Axis :: Data", "Axis :: Tensor"),
+    ("Axis :: Pipeline", "Axis :: Data"),
+    ("Reduce :: Sum", "Reduce :: Max"),
+    ("Reduce :: Mean", "Reduce :: Sum"),
+    ("Write :: Add", "Write :: Replace"),
+    ("Precision :: F32", "Precision :: Bf16"),
+    ("true", "false"),
+    ("f64 :: INFINITY", "0.0"),
+];
+const METHODS: [(&str, &str, &str); 8] = [
+    ("first and last", "first", "last"),
+    ("first and last", "min", "max"),
+    ("first and last", "any", "all"),
+    ("group", "rank", "size"),
+    ("group", "tensor", "context"),
+    ("arithmetic", "saturating_sub", "saturating_add"),
+    ("constant", "div_ceil", "div_euclid"),
+    ("first and last", "start", "end"),
+];
+
+impl Finder<'_> {
+    fn source(&self, span: Span) -> &str {
+        self.text.get(span.byte_range()).unwrap_or_default()
+    }
+
+    /// At `at`, `part` becomes `by`.
+    fn add(&mut self, rule: &'static str, at: Span, part: Span, by: &str) {
+        let range = at.byte_range();
+        let inner = part.byte_range();
+        let old = self.text[range.clone()].to_string();
+        let mut new = old.clone();
+        new.replace_range(inner.start - range.start..inner.end - range.start, by);
+        let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        // What is long is shown by its beginning.
+        let shown = |text: &str| line(text).chars().take(160).collect::<String>();
+        let (from, to) = (shown(&old), shown(&new));
+        let start = part.start();
+        let (line, column) = (start.line, start.column + 1);
+        let whole = [old, new];
+        let file = self.path.to_path_buf();
+        self.edits.push(Edit { file, line, column, range, rule, old: from, new: to, whole });
+    }
+
+    fn swapped(&mut self, at: Span, arguments: &syn::punctuated::Punctuated<Expr, syn::Token![,]>) {
+        let simple = |expr: &Expr| matches!(expr, Expr::Path(_) | Expr::Field(_) | Expr::Index(_));
+        for (a, b) in arguments.iter().zip(arguments.iter().skip(1)) {
+            if simple(a) && simple(b) && self.source(a.span()) != self.source(b.span()) {
+                let (first, second) = (a.span().byte_range(), b.span().byte_range());
+                let between = &self.text[first.end..second.start];
+                let by = format!("{}{between}{}", self.source(b.span()), self.source(a.span()));
+                let part = a.span().join(b.span()).unwrap_or(at);
+                self.add("two arguments", at, part, &by);
+            }
+        }
+    }
+}
+
+/// Tests, and what another target or feature compiles.
+fn is_conditional(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|one| one.path().is_ident("cfg") || one.path().is_ident("test"))
+}
+
+fn has_let(expr: &Expr) -> bool {
+    match expr {
+        Expr::Let(_) => true,
+        Expr::Binary(binary) => has_let(&binary.left) || has_let(&binary.right),
+        _ => false,
+    }
+}
+
+impl<'ast> Visit<'ast> for Finder<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let skipped = match item {
+            syn::Item::Const(_) | syn::Item::Static(_) | syn::Item::Macro(_) => true,
+            syn::Item::Fn(item) => item.sig.constness.is_some() || is_conditional(&item.attrs),
+            syn::Item::Mod(item) => is_conditional(&item.attrs),
+            syn::Item::Impl(item) => is_conditional(&item.attrs),
+            _ => false,
+        };
+        if !skipped {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_impl_item(&mut self, item: &'ast syn::ImplItem) {
+        let skipped = match item {
+            syn::ImplItem::Fn(item) => item.sig.constness.is_some() || is_conditional(&item.attrs),
+            _ => true,
+        };
+        if !skipped {
+            visit::visit_impl_item(self, item);
+        }
+    }
+
+    fn visit_type(&mut self, _: &'ast Type) {}
+    fn visit_pat(&mut self, _: &'ast Pat) {}
+    fn visit_attribute(&mut self, _: &'ast Attribute) {}
+
+    fn visit_stmt(&mut self, stmt: &'ast Stmt) {
+        if let Stmt::Expr(expr, Some(_)) = stmt {
+            let call = if let Expr::Try(tried) = expr { &*tried.expr } else { expr };
+            if matches!(call, Expr::Call(_) | Expr::MethodCall(_)) {
+                self.add("dropped call", stmt.span(), stmt.span(), "");
+            }
+        }
+        visit::visit_stmt(self, stmt);
+    }
+
+    fn visit_expr(&mut self, expr: &'ast Expr) {
+        let at = expr.span();
+        match expr {
+            Expr::Const(_) => return,
+            Expr::Repeat(repeat) => return self.visit_expr(&repeat.expr),
+            Expr::Binary(binary) if !has_let(expr) => {
+                let (rule, by) = match self.source(binary.op.span()) {
+                    "<" => ("comparison", "<="),
+                    "<=" => ("comparison", "<"),
+                    ">" => ("comparison", ">="),
+                    ">=" => ("comparison", ">"),
+                    "==" => ("comparison", "!="),
+                    "!=" => ("comparison", "=="),
+                    "&&" => ("comparison", "||"),
+                    "||" => ("comparison", "&&"),
+                    "+" => ("arithmetic", "-"),
+                    "-" => ("arithmetic", "+"),
+                    "*" => ("arithmetic", "/"),
+                    "/" => ("arithmetic", "*"),
+                    "%" => ("arithmetic", "/"),
+                    "+=" => ("arithmetic", "-="),
+                    "-=" => ("arithmetic", "+="),
+                    "*=" => ("arithmetic", "/="),
+                    _ => ("", ""),
+                };
+                if !rule.is_empty() {
+                    self.add(rule, at, binary.op.span(), by);
+                }
+            }
+            Expr::Lit(literal) => {
+                if let Lit::Int(number) = &literal.lit {
+                    let value: u64 = number.base10_parse().unwrap_or(0);
+                    let by = if value == 1 { 0 } else { value + 1 };
+                    self.add("constant", at, at, &format!("{by}{}", number.suffix()));
+                }
+            }
+            Expr::Path(_) => {
+                let path = self.source(at).replace("::", " :: ");
+                for (one, other) in PATHS {
+                    if path == one || path == other {
+                        let by = if path == one { other } else { one };
+                        self.add("group", at, at, &by.replace(' ', ""));
+                    }
+                }
+            }
+            Expr::Index(index) if self.source(index.index.span()) == "0" => {
+                let by = format!("{}.len() - 1", self.source(index.expr.span()));
+                self.add("first and last", at, index.index.span(), &by);
+            }
+            Expr::Field(field) => {
+                if let Member::Named(name) = &field.member {
+                    let by = match name.to_string().as_str() {
+                        "start" => "end",
+                        "end" => "start",
+                        _ => "",
+                    };
+                    if !by.is_empty() {
+                        self.add("first and last", at, name.span(), by);
+                    }
+                }
+            }
+            Expr::MethodCall(call) => {
+                let name = call.method.to_string();
+                for (rule, one, other) in METHODS {
+                    if name == one || name == other {
+                        let by = if name == one { other } else { one };
+                        self.add(rule, at, call.method.span(), by);
+                    }
+                }
+                self.swapped(at, &call.args);
+            }
+            Expr::Call(call) => self.swapped(at, &call.args),
+            _ => {}
+        }
+        visit::visit_expr(self, expr);
+    }
+}
