@@ -12,8 +12,8 @@ use syn::{Attribute, Expr, Lit, Member, Pat, Stmt, Type};
 #[derive(Clone)]
 pub struct Edit {
     pub file: PathBuf,
-    pub line: usize,
-    column: usize,
+    /// Line and column, from 1.
+    pub at: [usize; 2],
     /// The place's bytes in the file: an expression, or a statement.
     pub range: Range<usize>,
     pub rule: &'static str,
@@ -25,7 +25,7 @@ pub struct Edit {
 
 impl Edit {
     pub fn place(&self) -> String {
-        format!("{}:{}:{}", self.file.display(), self.line, self.column)
+        format!("{}:{}:{}", self.file.display(), self.at[0], self.at[1])
     }
 
     /// The edit in the list.
@@ -63,6 +63,24 @@ struct Finder<'a> {
     edits: Vec<Edit>,
 }
 
+const OPERATORS: [(&str, &str, &str); 16] = [
+    ("comparison", "<", "<="),
+    ("comparison", "<=", "<"),
+    ("comparison", ">", ">="),
+    ("comparison", ">=", ">"),
+    ("comparison", "==", "!="),
+    ("comparison", "!=", "=="),
+    ("comparison", "&&", "||"),
+    ("comparison", "||", "&&"),
+    ("arithmetic", "+", "-"),
+    ("arithmetic", "-", "+"),
+    ("arithmetic", "*", "/"),
+    ("arithmetic", "/", "*"),
+    ("arithmetic", "%", "/"),
+    ("arithmetic", "+=", "-="),
+    ("arithmetic", "-=", "+="),
+    ("arithmetic", "*=", "/="),
+];
 /// Pairs of which each becomes the other.
 const PATHS: [(&str, &str); 8] = [
     ("Axis :: Data", "Axis :: Tensor"),
@@ -74,7 +92,7 @@ const PATHS: [(&str, &str); 8] = [
     ("true", "false"),
     ("f64 :: INFINITY", "0.0"),
 ];
-const METHODS: [(&str, &str, &str); 8] = [
+const METHODS: [(&str, &str, &str); 7] = [
     ("first and last", "first", "last"),
     ("first and last", "min", "max"),
     ("first and last", "any", "all"),
@@ -82,7 +100,6 @@ const METHODS: [(&str, &str, &str); 8] = [
     ("group", "tensor", "context"),
     ("arithmetic", "saturating_sub", "saturating_add"),
     ("constant", "div_ceil", "div_euclid"),
-    ("first and last", "start", "end"),
 ];
 
 impl Finder<'_> {
@@ -97,15 +114,18 @@ impl Finder<'_> {
         let old = self.text[range.clone()].to_string();
         let mut new = old.clone();
         new.replace_range(inner.start - range.start..inner.end - range.start, by);
-        let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         // What is long is shown by its beginning.
-        let shown = |text: &str| line(text).chars().take(160).collect::<String>();
-        let (from, to) = (shown(&old), shown(&new));
-        let start = part.start();
-        let (line, column) = (start.line, start.column + 1);
-        let whole = [old, new];
-        let file = self.path.to_path_buf();
-        self.edits.push(Edit { file, line, column, range, rule, old: from, new: to, whole });
+        let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown = |text: &str| line(text).chars().take(160).collect();
+        self.edits.push(Edit {
+            file: self.path.to_path_buf(),
+            at: [part.start().line, part.start().column + 1],
+            range,
+            rule,
+            old: shown(&old),
+            new: shown(&new),
+            whole: [old, new],
+        });
     }
 
     fn swapped(&mut self, at: Span, arguments: &syn::punctuated::Punctuated<Expr, syn::Token![,]>) {
@@ -124,7 +144,9 @@ impl Finder<'_> {
 
 /// Tests, and what another target or feature compiles.
 fn is_conditional(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|one| one.path().is_ident("cfg") || one.path().is_ident("test"))
+    attributes
+        .iter()
+        .any(|one| one.path().is_ident("cfg") || one.path().is_ident("test"))
 }
 
 fn has_let(expr: &Expr) -> bool {
@@ -165,7 +187,11 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_stmt(&mut self, stmt: &'ast Stmt) {
         if let Stmt::Expr(expr, Some(_)) = stmt {
-            let call = if let Expr::Try(tried) = expr { &*tried.expr } else { expr };
+            let call = if let Expr::Try(tried) = expr {
+                &*tried.expr
+            } else {
+                expr
+            };
             if matches!(call, Expr::Call(_) | Expr::MethodCall(_)) {
                 self.add("dropped call", stmt.span(), stmt.span(), "");
             }
@@ -179,27 +205,11 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             Expr::Const(_) => return,
             Expr::Repeat(repeat) => return self.visit_expr(&repeat.expr),
             Expr::Binary(binary) if !has_let(expr) => {
-                let (rule, by) = match self.source(binary.op.span()) {
-                    "<" => ("comparison", "<="),
-                    "<=" => ("comparison", "<"),
-                    ">" => ("comparison", ">="),
-                    ">=" => ("comparison", ">"),
-                    "==" => ("comparison", "!="),
-                    "!=" => ("comparison", "=="),
-                    "&&" => ("comparison", "||"),
-                    "||" => ("comparison", "&&"),
-                    "+" => ("arithmetic", "-"),
-                    "-" => ("arithmetic", "+"),
-                    "*" => ("arithmetic", "/"),
-                    "/" => ("arithmetic", "*"),
-                    "%" => ("arithmetic", "/"),
-                    "+=" => ("arithmetic", "-="),
-                    "-=" => ("arithmetic", "+="),
-                    "*=" => ("arithmetic", "/="),
-                    _ => ("", ""),
-                };
-                if !rule.is_empty() {
-                    self.add(rule, at, binary.op.span(), by);
+                let operator = self.source(binary.op.span()).to_string();
+                for (rule, one, other) in OPERATORS {
+                    if operator == one {
+                        self.add(rule, at, binary.op.span(), other);
+                    }
                 }
             }
             Expr::Lit(literal) => {
@@ -224,13 +234,10 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             }
             Expr::Field(field) => {
                 if let Member::Named(name) = &field.member {
-                    let by = match name.to_string().as_str() {
-                        "start" => "end",
-                        "end" => "start",
-                        _ => "",
-                    };
-                    if !by.is_empty() {
-                        self.add("first and last", at, name.span(), by);
+                    for [one, other] in [["start", "end"], ["end", "start"]] {
+                        if name == one {
+                            self.add("first and last", at, name.span(), other);
+                        }
                     }
                 }
             }

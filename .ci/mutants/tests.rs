@@ -1,39 +1,49 @@
 //! Compiles the copy, and runs a room's tests.
 
 use super::{Result, Room};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// The test programs by package, and the folders in which they run.
-pub type Programs = BTreeMap<String, (PathBuf, PathBuf)>;
+pub type Programs = BTreeMap<String, [PathBuf; 2]>;
 
-/// Runs cargo in the copy. Returns whether it went well, and what it said.
-pub fn cargo(copy: &Path, arguments: &[String]) -> Result<(bool, String)> {
-    let target = std::path::absolute(
-        std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_string()),
-    );
+/// The target folder: packages from elsewhere are compiled there already.
+fn target() -> PathBuf {
+    let named = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_string());
+    std::path::absolute(&named).unwrap_or_else(|_| named.into())
+}
+
+/// The folder of the copy.
+pub fn copy() -> PathBuf {
+    target().join("mutants")
+}
+
+/// Runs cargo in the copy, for the rooms' packages. Returns whether it went well, and what it said.
+pub fn cargo(rooms: &[Room], arguments: &[&str]) -> Result<(bool, String)> {
+    let packages: BTreeSet<&str> = rooms.iter().map(|room| room.package).collect();
     let output = Command::new("cargo")
-        .current_dir(copy)
+        .current_dir(copy())
         .args(arguments)
-        .args(["--offline", "--message-format", "short"])
-        // The packages from elsewhere are compiled already, and ours are others.
-        .env("CARGO_TARGET_DIR", target.map_err(|error| error.to_string())?)
+        .args(packages.into_iter().flat_map(|package| ["--package", package]))
+        .args(["--offline", "--message-format", "short", "--target-dir"])
+        .arg(target())
         .output()
         .map_err(|error| error.to_string())?;
     Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 
 /// Compiles the tests of all rooms, and finds their programs.
-pub fn build(copy: &Path, units: &[String]) -> Result<Programs> {
-    let all = ["test", "--no-run", "-p", "tests", "--test", "all"].map(String::from);
+pub fn build(rooms: &[Room]) -> Result<Programs> {
+    let copy = copy();
     let mut programs = Programs::new();
-    for arguments in [units, &all] {
-        let (ok, said) = cargo(copy, arguments)?;
+    for arguments in [&["test", "--no-run", "--lib"][..], &["test", "--no-run", "-p", "tests"]] {
+        let rooms = if arguments.len() == 3 { rooms } else { &[] };
+        let (ok, said) = cargo(rooms, arguments)?;
         if !ok {
             return Err(said);
         }
@@ -44,12 +54,12 @@ pub fn build(copy: &Path, units: &[String]) -> Result<Programs> {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let name = name.rsplit_once('-').map_or("", |(name, _)| name).replace('_', "-");
             let folder = match &*name {
-                "shardlab" => copy.to_path_buf(),
+                "shardlab" => copy.clone(),
                 "bf16-products" => copy.join("bf16"),
                 "all" => copy.join("tests"),
                 lab => copy.join("labs").join(lab),
             };
-            programs.insert(name, (path, folder));
+            programs.insert(name, [path, folder]);
         }
     }
     Ok(programs)
@@ -65,26 +75,23 @@ pub fn noticed(
 ) -> Result<(Option<String>, f64)> {
     let begun = Instant::now();
     let until = begun + Duration::from_secs_f64(limit);
-    for (name, filters) in [(room.package, room.units), ("all", room.modules)] {
-        if name == "all" && filters.is_empty() {
-            continue;
-        }
-        let (path, folder) =
-            programs.get(name).ok_or_else(|| format!("{name} has no test program"))?;
-        if let Some(what) = failed(path, folder, filters, number, until)? {
-            return Ok((Some(what), begun.elapsed().as_secs_f64()));
+    let mut found = None;
+    for (name, filters) in [(room.package, &room.units), ("all", &room.modules)] {
+        if found.is_none() && (name != "all" || !filters.is_empty()) {
+            let program = programs.get(name).ok_or(format!("{name} has no test program"))?;
+            found = failed(program, filters, number, until)
+                .map_err(|error| format!("{}: {error}", program[0].display()))?;
         }
     }
-    Ok((None, begun.elapsed().as_secs_f64()))
+    Ok((found, begun.elapsed().as_secs_f64()))
 }
 
 fn failed(
-    path: &Path,
-    folder: &Path,
+    [path, folder]: &[PathBuf; 2],
     filters: &[&str],
     number: usize,
     until: Instant,
-) -> Result<Option<String>> {
+) -> std::io::Result<Option<String>> {
     let mut child = Command::new(path)
         .current_dir(folder)
         .args(filters)
@@ -93,32 +100,30 @@ fn failed(
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .process_group(0)
-        .spawn()
-        .map_err(|error| format!("{}: {error}", path.display()))?;
-    let output = child.stdout.take().ok_or("no output")?;
+        .spawn()?;
+    let output = child.stdout.take().expect("it is piped");
     let (send, lines) = channel();
     std::thread::spawn(move || {
-        let lines = BufReader::new(output).lines();
-        lines.map_while(|line| line.ok()).all(|line| send.send(line).is_ok())
+        let mut lines = BufReader::new(output).lines().map_while(|line| line.ok());
+        lines.all(|line| send.send(line).is_ok())
     });
     let found = loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match lines.recv_timeout(left) {
+        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             // `test zero::a_test ... FAILED`: the others need not end.
             Ok(line) if line.starts_with("test ") && line.ends_with("FAILED") => {
-                break Some(line.split(' ').nth(1).unwrap_or_default().to_string());
+                break line.split(' ').nth(1).map(str::to_string);
             }
             Ok(_) => {}
             Err(RecvTimeoutError::Timeout) => break Some("its deadline".to_string()),
             Err(RecvTimeoutError::Disconnected) => {
-                let status = child.wait().map_err(|error| error.to_string())?;
+                let status = child.wait()?;
                 break (!status.success()).then(|| status.to_string());
             }
         }
     };
     // With what its tests have started.
     let group = format!("-{}", child.id());
-    let _ = Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status();
-    let _ = child.wait();
+    Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status()?;
+    child.wait()?;
     Ok(found)
 }

@@ -357,8 +357,10 @@ pub fn check(checks: &mut Checks, all: &[(Candidate, Measured)], dtype: Precisio
 
 #[cfg(test)]
 mod tests {
+    use super::super::lines::{Memory, Timed};
     use super::*;
     use shardlab::difference::damaged;
+    use shardlab::parallel::Strategy;
 
     #[test]
     fn one_strategy_with_nan_or_without_a_loss_is_enough() {
@@ -375,7 +377,7 @@ mod tests {
         let measured = || {
             let timed = || Timed { batch: 1, seq: 1, seconds: 1.0, flops: 1.0, bytes: 1.0 };
             Measured {
-                layout: Layout::default(),
+                layout: Strategy::SINGLE.layout(),
                 runs: vec![[timed(), timed()]],
                 generation: [timed(), timed()],
                 tokens: vec![1, 2],
