@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, Lit, Member, Pat, Stmt, Type};
+use syn::{Attribute, Expr, ImplItem, Item, Lit, Pat, Stmt, Type};
 
 /// One edit: `old`, at a place, becomes `new`.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl Edit {
     /// What the copy has there.
     pub fn switched(&self, number: usize) -> String {
         let [old, new] = &self.whole;
-        if self.rule == "dropped call" {
+        if self.rule == "dropped-call" {
             return format!("if !crate::mutant({number}) {{ {old} }}");
         }
         format!("(if crate::mutant({number}) {{ {new} }} else {{ {old} }})")
@@ -63,48 +63,41 @@ struct Finder<'a> {
     edits: Vec<Edit>,
 }
 
-const OPERATORS: [(&str, &str, &str); 16] = [
-    ("comparison", "<", "<="),
-    ("comparison", "<=", "<"),
-    ("comparison", ">", ">="),
-    ("comparison", ">=", ">"),
-    ("comparison", "==", "!="),
-    ("comparison", "!=", "=="),
-    ("comparison", "&&", "||"),
-    ("comparison", "||", "&&"),
-    ("arithmetic", "+", "-"),
-    ("arithmetic", "-", "+"),
-    ("arithmetic", "*", "/"),
-    ("arithmetic", "/", "*"),
-    ("arithmetic", "%", "/"),
-    ("arithmetic", "+=", "-="),
-    ("arithmetic", "-=", "+="),
-    ("arithmetic", "*=", "/="),
-];
-/// Pairs of which each becomes the other.
-const PATHS: [(&str, &str); 8] = [
-    ("Axis :: Data", "Axis :: Tensor"),
-    ("Axis :: Pipeline", "Axis :: Data"),
-    ("Reduce :: Sum", "Reduce :: Max"),
-    ("Reduce :: Mean", "Reduce :: Sum"),
-    ("Write :: Add", "Write :: Replace"),
-    ("Precision :: F32", "Precision :: Bf16"),
-    ("true", "false"),
-    ("f64 :: INFINITY", "0.0"),
-];
-const METHODS: [(&str, &str, &str); 7] = [
-    ("first and last", "first", "last"),
-    ("first and last", "min", "max"),
-    ("first and last", "any", "all"),
-    ("group", "rank", "size"),
-    ("group", "tensor", "context"),
-    ("arithmetic", "saturating_sub", "saturating_add"),
-    ("constant", "div_ceil", "div_euclid"),
-];
+/// In each line, the first word is the rule, and then every second word becomes the next one.
+const OPERATORS: &str = "
+comparison < <= <= < > >= >= > == != != == && || || &&
+arithmetic + - - + * / / * % / += -= -= += *= /=
+";
+const PATHS: &str = "
+group Axis::Data Axis::Tensor Axis::Tensor Axis::Data Axis::Pipeline Axis::Data Axis::Data Axis::Pipeline
+group Reduce::Sum Reduce::Max Reduce::Max Reduce::Sum Reduce::Mean Reduce::Sum Reduce::Sum Reduce::Mean
+group Write::Add Write::Replace Write::Replace Write::Add
+group Precision::F32 Precision::Bf16 Precision::Bf16 Precision::F32
+group true false false true f64::INFINITY 0.0
+";
+const METHODS: &str = "
+first-and-last first last last first min max max min any all all any
+group rank size size rank tensor context context tensor
+arithmetic saturating_sub saturating_add saturating_add saturating_sub
+constant div_ceil div_euclid div_euclid div_ceil
+";
+const FIELDS: &str = "first-and-last start end end start";
 
 impl Finder<'_> {
     fn source(&self, span: Span) -> &str {
         self.text.get(span.byte_range()).unwrap_or_default()
+    }
+
+    /// At `at`, `part` becomes what a table says.
+    fn change(&mut self, table: &'static str, at: Span, part: Span) {
+        for line in table.trim().lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            for pair in words[1..].chunks_exact(2) {
+                if self.source(part) == pair[0] {
+                    self.add(words[0], at, part, pair[1]);
+                }
+            }
+        }
     }
 
     /// At `at`, `part` becomes `by`.
@@ -136,7 +129,7 @@ impl Finder<'_> {
                 let between = &self.text[first.end..second.start];
                 let by = format!("{}{between}{}", self.source(b.span()), self.source(a.span()));
                 let part = a.span().join(b.span()).unwrap_or(at);
-                self.add("two arguments", at, part, &by);
+                self.add("two-arguments", at, part, &by);
             }
         }
     }
@@ -158,12 +151,12 @@ fn has_let(expr: &Expr) -> bool {
 }
 
 impl<'ast> Visit<'ast> for Finder<'_> {
-    fn visit_item(&mut self, item: &'ast syn::Item) {
+    fn visit_item(&mut self, item: &'ast Item) {
         let skipped = match item {
-            syn::Item::Const(_) | syn::Item::Static(_) | syn::Item::Macro(_) => true,
-            syn::Item::Fn(item) => item.sig.constness.is_some() || is_conditional(&item.attrs),
-            syn::Item::Mod(item) => is_conditional(&item.attrs),
-            syn::Item::Impl(item) => is_conditional(&item.attrs),
+            Item::Const(_) | Item::Static(_) | Item::Macro(_) => true,
+            Item::Fn(item) => item.sig.constness.is_some() || is_conditional(&item.attrs),
+            Item::Mod(syn::ItemMod { attrs, .. }) => is_conditional(attrs),
+            Item::Impl(syn::ItemImpl { attrs, .. }) => is_conditional(attrs),
             _ => false,
         };
         if !skipped {
@@ -171,13 +164,12 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         }
     }
 
-    fn visit_impl_item(&mut self, item: &'ast syn::ImplItem) {
-        let skipped = match item {
-            syn::ImplItem::Fn(item) => item.sig.constness.is_some() || is_conditional(&item.attrs),
-            _ => true,
-        };
-        if !skipped {
-            visit::visit_impl_item(self, item);
+    fn visit_impl_item(&mut self, item: &'ast ImplItem) {
+        if let ImplItem::Fn(item) = item
+            && item.sig.constness.is_none()
+            && !is_conditional(&item.attrs)
+        {
+            visit::visit_impl_item_fn(self, item);
         }
     }
 
@@ -193,7 +185,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 expr
             };
             if matches!(call, Expr::Call(_) | Expr::MethodCall(_)) {
-                self.add("dropped call", stmt.span(), stmt.span(), "");
+                self.add("dropped-call", stmt.span(), stmt.span(), "");
             }
         }
         visit::visit_stmt(self, stmt);
@@ -205,12 +197,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             Expr::Const(_) => return,
             Expr::Repeat(repeat) => return self.visit_expr(&repeat.expr),
             Expr::Binary(binary) if !has_let(expr) => {
-                let operator = self.source(binary.op.span()).to_string();
-                for (rule, one, other) in OPERATORS {
-                    if operator == one {
-                        self.add(rule, at, binary.op.span(), other);
-                    }
-                }
+                self.change(OPERATORS, at, binary.op.span());
             }
             Expr::Lit(literal) => {
                 if let Lit::Int(number) = &literal.lit {
@@ -219,36 +206,14 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                     self.add("constant", at, at, &format!("{by}{}", number.suffix()));
                 }
             }
-            Expr::Path(_) => {
-                let path = self.source(at).replace("::", " :: ");
-                for (one, other) in PATHS {
-                    if path == one || path == other {
-                        let by = if path == one { other } else { one };
-                        self.add("group", at, at, &by.replace(' ', ""));
-                    }
-                }
-            }
+            Expr::Path(_) => self.change(PATHS, at, at),
             Expr::Index(index) if self.source(index.index.span()) == "0" => {
                 let by = format!("{}.len() - 1", self.source(index.expr.span()));
-                self.add("first and last", at, index.index.span(), &by);
+                self.add("first-and-last", at, index.index.span(), &by);
             }
-            Expr::Field(field) => {
-                if let Member::Named(name) = &field.member {
-                    for [one, other] in [["start", "end"], ["end", "start"]] {
-                        if name == one {
-                            self.add("first and last", at, name.span(), other);
-                        }
-                    }
-                }
-            }
+            Expr::Field(field) => self.change(FIELDS, at, field.member.span()),
             Expr::MethodCall(call) => {
-                let name = call.method.to_string();
-                for (rule, one, other) in METHODS {
-                    if name == one || name == other {
-                        let by = if name == one { other } else { one };
-                        self.add(rule, at, call.method.span(), by);
-                    }
-                }
+                self.change(METHODS, at, call.method.span());
                 self.swapped(at, &call.args);
             }
             Expr::Call(call) => self.swapped(at, &call.args),

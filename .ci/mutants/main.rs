@@ -3,7 +3,7 @@
 //! `draw SEED` finds each place of each rule in the rooms' files, draws a quota for every room, leaves
 //! out what does not compile, and writes `list.tsv`. `run` compiles all edits of the list at once, in
 //! a copy of the checkout, each behind a switch (the variable `MUTANT`), and starts the room's tests
-//! for one after the other. `table.tsv` gets the outcomes, and keeps why some survive: whoever finds
+//! for one after the other. The list then has the outcomes, and keeps why some survive: whoever finds
 //! out writes it there. `run 3 9` runs two of them, and writes nothing.
 
 mod edits;
@@ -12,10 +12,11 @@ mod tests;
 use edits::Edit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
-type Result<T> = std::result::Result<T, String>;
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Name, package, folder, edits to draw; unit tests; modules of tests/all in which ranks are threads.
 const ROOMS: &str = "
@@ -59,39 +60,27 @@ fn rooms() -> Vec<Room> {
     ROOMS.trim().lines().map(room).collect()
 }
 
-/// An edit of the list: its number, its room, and where it is now.
+/// An edit of the list, where it is now; its number, and its room's.
 struct Listed {
     number: usize,
     room: usize,
     edit: Edit,
+    /// Whether tests noticed it in the last run, and which, or why none does.
+    before: String,
 }
 
-fn main() -> ExitCode {
+fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let numbers: std::result::Result<Vec<u64>, _> =
-        words.iter().skip(1).map(|n| n.parse()).collect();
-    let done = match (words.first().map(String::as_str), numbers.as_deref()) {
-        (Some("draw"), Ok([seed])) => draw(*seed),
-        (Some("run"), Ok(only)) => run(only),
-        _ => Err("give `draw SEED`, `run`, or `run` with numbers of the list".to_string()),
-    };
-    let Err(error) = done else { return ExitCode::SUCCESS };
-    eprintln!("error: {error}");
-    ExitCode::FAILURE
+    let numbers: Vec<usize> =
+        words.iter().skip(1).map(|n| n.parse()).collect::<std::result::Result<_, _>>()?;
+    match (words.first().map(String::as_str), &numbers[..]) {
+        (Some("draw"), [seed]) => draw(*seed as u64),
+        (Some("run"), only) => run(only),
+        _ => Err("give `draw SEED`, `run`, or `run` with numbers of the list".into()),
+    }
 }
 
-fn read(path: impl AsRef<Path>) -> Result<String> {
-    let path = path.as_ref();
-    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn write(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
-    let path = path.as_ref();
-    let folder = path.parent().unwrap_or(path);
-    std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(path, bytes))
-        .map_err(|error| format!("{}: {error}", path.display()))
-}
+const LIST: &str = ".ci/mutants/list.tsv";
 
 /// All files of the checkout.
 fn tracked() -> Result<Vec<PathBuf>> {
@@ -114,7 +103,7 @@ fn edits_of(room: &Room) -> Result<Vec<Edit>> {
         if file.extension().is_some_and(|end| end == "rs")
             && !names.any(|name| apart(name.trim_end_matches(".rs")))
         {
-            all.extend(edits::edits_of(file, &read(file)?)?);
+            all.extend(edits::edits_of(file, &fs::read_to_string(file)?)?);
         }
     }
     Ok(all)
@@ -166,23 +155,26 @@ fn draw(seed: u64) -> Result<()> {
         let mut list: Vec<Listed> = Vec::new();
         for (room, queue) in queues.iter().enumerate() {
             let first = list.len();
-            for edit in queue {
-                let apart = list.iter().all(|other| !other.edit.overlaps(edit));
+            for edit in queue.iter().cloned() {
+                let apart = list.iter().all(|other| !other.edit.overlaps(&edit));
                 if list.len() < first + rooms[room].quota && apart && !bad.contains(&edit.key()) {
-                    list.push(Listed { number: list.len() + 1, room, edit: edit.clone() });
+                    list.push(Listed { number: list.len() + 1, room, edit, before: String::new() });
                 }
             }
         }
         copy(&list)?;
-        let wrong = uncompiled(&list, tests::cargo(&rooms, &["check", "--lib", "--profile", "test"])?)?;
+        let packages = rooms.iter().map(|room| room.package);
+        let wrong =
+            uncompiled(&list, tests::cargo(packages, &["check", "--lib", "--profile", "test"])?)?;
         println!("{} edits, of which {} do not compile", list.len(), wrong.len());
         if wrong.is_empty() {
-            let mut text =
-                format!("# Drawn by seed {seed}: number, room, place, rule, old, new.\n");
-            for Listed { number, room, edit } in &list {
+            let columns =
+                "number, room, place, rule, old, new, outcome, what noticed it or why none";
+            let mut text = format!("# Drawn by seed {seed}: {columns}.\n");
+            for Listed { number, room, edit, .. } in &list {
                 writeln!(text, "{number}\t{}\t{}", rooms[*room].name, edit.key()).unwrap();
             }
-            return write(".ci/mutants/list.tsv", text.as_bytes());
+            return Ok(fs::write(LIST, text)?);
         }
         bad.extend(wrong);
     }
@@ -196,7 +188,7 @@ fn uncompiled(list: &[Listed], (ok, said): (bool, String)) -> Result<BTreeSet<St
         let parts: Vec<&str> = error.split(':').collect();
         let [file, line, column, ..] = parts[..] else { continue };
         let line: usize = line.parse().unwrap_or(1);
-        let text = read(tests::copy().join(file))?;
+        let text = fs::read_to_string(tests::copy().join(file))?;
         let start: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
         let before = text.get(..start + column.parse().unwrap_or(0)).unwrap_or_default();
         let number = before.rsplit("crate::mutant(").next().and_then(|text| text.split(')').next());
@@ -204,14 +196,18 @@ fn uncompiled(list: &[Listed], (ok, said): (bool, String)) -> Result<BTreeSet<St
         let one = list.iter().find(|one| one.number == number).ok_or(error)?;
         bad.insert(one.edit.key());
     }
-    if !ok && bad.is_empty() { Err(said) } else { Ok(bad) }
+    if !ok && bad.is_empty() {
+        Err(said.into())
+    } else {
+        Ok(bad)
+    }
 }
 
 /// Copies the checkout, with each edit behind its switch. What does not change keeps its time, so that
 /// it is not compiled again.
 fn copy(list: &[Listed]) -> Result<()> {
     for file in tracked()? {
-        let Ok(mut bytes) = std::fs::read(&file) else { continue };
+        let Ok(mut bytes) = fs::read(&file) else { continue };
         let mut edits: Vec<&Listed> = list.iter().filter(|one| one.edit.file == file).collect();
         edits.sort_by_key(|one| std::cmp::Reverse(one.edit.range.start));
         for Listed { number, edit, .. } in edits {
@@ -221,98 +217,95 @@ fn copy(list: &[Listed]) -> Result<()> {
             bytes.extend_from_slice(include_bytes!("switch.rs"));
         }
         let to = tests::copy().join(&file);
-        if std::fs::read(&to).ok().as_ref() != Some(&bytes) {
-            write(&to, &bytes)?;
+        if fs::read(&to).ok().as_ref() != Some(&bytes) {
+            fs::create_dir_all(to.parent().unwrap_or(&to))?;
+            fs::write(&to, &bytes)?;
         }
     }
     Ok(())
 }
 
-/// The list's edits, where they are now: at the nearest place of the same file that has the same text.
+/// The list's edits, where they are now: at the nearest place of the same file with the same text.
 fn listed(rooms: &[Room]) -> Result<Vec<Listed>> {
     let all: Vec<Vec<Edit>> = rooms.iter().map(edits_of).collect::<Result<_>>()?;
     let mut list = Vec::new();
-    for row in read(".ci/mutants/list.tsv")?.lines().filter(|row| !row.starts_with('#')) {
-        let wrong = || format!("list.tsv has a row {row:?}");
+    for row in fs::read_to_string(LIST)?.lines().filter(|row| !row.starts_with('#')) {
         let columns: Vec<&str> = row.split('\t').collect();
-        let [number, name, place, rule, old, new] = columns[..] else {
-            return Err(wrong());
+        let [number, name, place, rule, old, new, before @ ..] = &columns[..] else {
+            return Err(format!("{LIST} has a row {row:?}").into());
         };
-        let place: Vec<&str> = place.split(':').collect();
-        let room = rooms.iter().position(|room| room.name == name).ok_or_else(wrong)?;
-        let number = number.parse().map_err(|_| wrong())?;
-        let [line, column] = [1, 2].map(|i| place.get(i).and_then(|at| at.parse().ok()));
-        let at: [usize; 2] = [line.ok_or_else(wrong)?, column.ok_or_else(wrong)?];
+        let parts: Vec<&str> = place.split(':').collect();
+        let [file, line, column] = parts[..] else {
+            return Err(format!("no place: {place}").into());
+        };
+        let at: [usize; 2] = [line.parse()?, column.parse()?];
+        let room = rooms.iter().position(|room| room.name == *name).ok_or(*name)?;
         let same = |edit: &&Edit| {
-            edit.file == Path::new(place[0])
-                && [edit.rule, &edit.old, &edit.new] == [rule, old, new]
+            let texts = [edit.rule, &edit.old, &edit.new];
+            edit.file == Path::new(file) && texts == [*rule, *old, *new]
         };
         let far = |edit: &&Edit| [0, 1].map(|i| edit.at[i].abs_diff(at[i]));
-        match all[room].iter().filter(same).min_by_key(far) {
-            Some(edit) => list.push(Listed { number, room, edit: edit.clone() }),
+        let number = number.parse()?;
+        let before = before.join("\t");
+        match all[room].iter().filter(same).min_by_key(far).cloned() {
+            Some(edit) => list.push(Listed { number, room, edit, before }),
             None => println!("{number:3} is no longer there: draw another list"),
         }
     }
     Ok(list)
 }
 
-/// Runs the list, prints the share that tests notice, and compares with the table.
-fn run(only: &[u64]) -> Result<()> {
+/// Runs the list, prints the share that tests notice, and what is otherwise than in the list.
+fn run(only: &[usize]) -> Result<()> {
     let rooms = rooms();
     let list = listed(&rooms)?;
     copy(&list)?;
     let programs = tests::build(&rooms)?;
-    let mut why: BTreeMap<String, String> = BTreeMap::new();
-    for row in read(".ci/mutants/table.tsv").unwrap_or_default().lines() {
-        if let [number, .., "survives", reason] = row.split('\t').collect::<Vec<_>>()[..] {
-            why.insert(number.to_string(), reason.to_string());
-        }
-    }
-    let head = "number, room, place, edit, outcome, and which test notices it or why none does";
-    let mut table = format!("# {head}\n");
+    let text = fs::read_to_string(LIST)?;
+    let mut text = format!("{}\n", text.lines().next().unwrap_or_default());
     let mut limits = BTreeMap::new();
     let mut counts: BTreeMap<&str, [usize; 2]> = BTreeMap::new();
     let mut unexplained = Vec::new();
-    for Listed { number, room, edit } in list {
-        if !only.is_empty() && !only.contains(&(number as u64)) {
+    for Listed { number, room, edit, before } in list {
+        if !only.is_empty() && !only.contains(&number) {
             continue;
         }
         let Room { name, .. } = rooms[room];
         if !limits.contains_key(&room) {
             // Nothing may fail without an edit, and one that hangs gets thrice that time.
-            let (outcome, seconds) = tests::noticed(&programs, &rooms[room], 0, 900.0)?;
-            if let Some(test) = outcome {
-                return Err(format!("{name} fails without an edit: {test}"));
+            let (found, seconds) = tests::noticed(&programs, &rooms[room], 0, 900.0)?;
+            if let Some(test) = found {
+                return Err(format!("{name} fails without an edit: {test}").into());
             }
             println!("{seconds:5.1} s  {name} without an edit");
             limits.insert(room, 3.0 * seconds + 20.0);
         }
-        let (outcome, seconds) = tests::noticed(&programs, &rooms[room], number, limits[&room])?;
-        let of_room = counts.entry(name).or_default();
-        *of_room = [of_room[0] + usize::from(outcome.is_some()), of_room[1] + 1];
-        let survives = outcome.is_none();
-        let note = outcome.or_else(|| why.remove(&number.to_string())).unwrap_or_default();
-        if survives && note.is_empty() {
-            unexplained.push(number.to_string());
-        }
-        let outcome = if survives { "survives" } else { "caught" };
-        let (place, old, new) = (edit.place(), &edit.old, &edit.new);
-        let row = format!("{number}\t{name}\t{place}\t{old} => {new}\t{outcome}\t{note}");
-        println!("{seconds:5.1} s  {row}");
-        table += &(row + "\n");
+        let (found, seconds) = tests::noticed(&programs, &rooms[room], number, limits[&room])?;
+        let [caught, of] = counts.get(name).copied().unwrap_or_default();
+        counts.insert(name, [caught + usize::from(found.is_some()), of + 1]);
+        let after = match found {
+            Some(test) => format!("caught\t{test}"),
+            None if before.len() > 9 && before.starts_with("survives\t") => before.clone(),
+            None => {
+                unexplained.push(number.to_string());
+                "survives".to_string()
+            }
+        };
+        let row = format!("{number}\t{name}\t{}\t{after}", edit.key());
+        let is_new = !before.is_empty() && before[..6] != after[..6];
+        println!("{seconds:5.1} s  {row}{}", if is_new { ", which is new" } else { "" });
+        text += &(row + "\n");
     }
     let all = counts.values().fold([0; 2], |all, one| [all[0] + one[0], all[1] + one[1]]);
     for (name, [caught, of]) in counts.into_iter().chain([("all", all)]) {
         println!("{name:10} {caught:2} of {of:2} caught");
     }
     if only.is_empty() {
-        write(".ci/mutants/table.tsv", table.as_bytes())?;
+        fs::write(LIST, text)?;
     }
-    match &unexplained[..] {
-        [] => Ok(()),
-        some => Err(format!(
-            "no test notices {}\nhelp: write one, or into table.tsv why they change nothing",
-            some.join(", ")
-        )),
+    if unexplained.is_empty() {
+        return Ok(());
     }
+    let help = format!("help: write a test, or into {LIST} why they change nothing");
+    Err(format!("no test notices {}\n{help}", unexplained.join(", ")).into())
 }

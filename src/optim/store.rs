@@ -219,6 +219,11 @@ impl<T: Stored> DerefMut for Window<'_, T> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_file_is_read_in_windows_of_65536_parameters() {
+        assert_eq!(OffloadFolder::to(PathBuf::new()).window, 65_536);
+    }
+
     /// On a full disk a sparse file ends the process at the first write, without a word.
     #[cfg(target_os = "linux")]
     #[test]

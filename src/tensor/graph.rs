@@ -176,3 +176,18 @@ pub fn rows(dims: &[usize]) -> Result<(usize, usize)> {
         _ => bail!("this operation takes a tensor with at least one column, not {dims:?}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::rows;
+
+    #[test]
+    fn rows_are_all_but_the_last_dimension_which_is_not_empty() {
+        assert_eq!(rows(&[2, 3, 4]).unwrap(), (6, 4));
+        assert_eq!(rows(&[4]).unwrap(), (1, 4));
+        assert_eq!(rows(&[0, 4]).unwrap(), (0, 4));
+        for none in [&[][..], &[0], &[3, 0]] {
+            assert!(rows(none).is_err(), "{none:?}");
+        }
+    }
+}

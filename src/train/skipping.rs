@@ -220,3 +220,30 @@ fn next_batch(draw: &mut Draw, counters: &mut Counters, drawn: &mut Vec<String>)
     drawn.push(batch.hash());
     batch
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Corpus;
+    use crate::launch;
+    use crate::parallel::Strategy;
+    use crate::parallel::zero::Stage;
+    use crate::train::Config;
+
+    #[test]
+    fn the_loss_of_a_step_is_the_mean_over_all_ranks() {
+        let corpus = Corpus::embedded().unwrap();
+        let config = Config::small(2, &corpus);
+        let found = launch::run(2, |comm| {
+            let training = Training::new(&config, &Strategy::data(2, Stage::Ddp), &comm)?;
+            let mut trainer = SkippingTrainer::new(training, &corpus.train);
+            let loss = trainer.step()?.outcome.loss().unwrap();
+            Ok((loss, trainer.computed.unwrap().loss))
+        });
+        let [(first, own), (second, others)] = found.unwrap()[..] else {
+            panic!("two ranks")
+        };
+        assert_ne!(own, others);
+        assert_eq!([first, second], [(own + others) / 2.0; 2]);
+    }
+}

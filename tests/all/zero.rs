@@ -506,6 +506,31 @@ fn divided_models_evaluate_and_write() {
     }
 }
 
+/// Gradients on their way to their owners count, until the step has them all.
+#[test]
+fn a_step_that_has_not_ended_holds_buffers() {
+    launch::run(2, |comm| {
+        let zero = ZeroConfig {
+            persistence_threshold: 0,
+            ..ZeroConfig::new(Stage::Three, Precision::F32, ADAMW)
+        };
+        one_step(&comm, zero, 1, |zero, gpt| {
+            let idle = zero.memory().buffers;
+            let (config, corpus) = config(comm.size(), |_| ());
+            let batch = config.sampler(comm.rank()).batch(&corpus.train, 1, 0);
+            zero.begin()?;
+            let loss = gpt.loss(&batch, &config.pass(1, &batch.sequences))?;
+            zero.synchronise(true);
+            loss.backward()?;
+            assert!(zero.memory().buffers > idle);
+            zero.finish()?;
+            assert_eq!(zero.memory().buffers, idle);
+            Ok(())
+        })
+    })
+    .unwrap();
+}
+
 /// What stage 3 is for: no rank ever has more than a unit or two of the model.
 #[test]
 fn units_come_and_go() {

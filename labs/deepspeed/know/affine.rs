@@ -250,3 +250,53 @@ mod tests {
         assert!(map(&[3], &[(&[3], &[absurd])]).is_err());
     }
 }
+
+#[cfg(test)]
+mod scales {
+    use super::*;
+    use crate::torch::{Graph, Id, Value};
+
+    /// One rank with two elements, each in a piece of its own.
+    fn with_scales(scales: [Option<f64>; 2]) -> Result<Map, String> {
+        let mut graph = Graph::default();
+        let dict = |graph: &mut Graph, entries: &[(&str, Id)]| {
+            let entries = entries.iter().map(|(key, value)| (graph.text(key), *value)).collect();
+            graph.push(Value::Dict(entries))
+        };
+        let list = |graph: &mut Graph, number: i64| {
+            let number = graph.push(Value::Int(number));
+            graph.push(Value::List(vec![number]))
+        };
+        let mut pieces = Vec::new();
+        for (element, scale) in scales.into_iter().enumerate() {
+            let shape = list(&mut graph, 1);
+            let first = graph.push(Value::Int(element as i64));
+            let strides = list(&mut graph, 1);
+            let view = graph.push(Value::List(vec![first, strides]));
+            let mut entries = vec![("shape", shape), ("source", view), ("dest", view)];
+            if let Some(scale) = scale {
+                entries.push(("scale", graph.push(Value::Float(scale))));
+            }
+            pieces.push(dict(&mut graph, &entries));
+        }
+        let pieces = graph.push(Value::List(pieces));
+        let shape = list(&mut graph, 2);
+        let of_rank = dict(&mut graph, &[("shard_shape", shape), ("pieces", pieces)]);
+        let rank = graph.push(Value::Int(0));
+        let ranks = graph.push(Value::Dict(vec![(rank, of_rank)]));
+        graph.root = dict(&mut graph, &[("logical_shape", shape), ("ranks", ranks)]);
+        Map::read(graph.root())
+    }
+
+    /// A scale of 1 changes nothing.
+    #[test]
+    fn one_piece_with_a_scale_is_enough_to_refuse_a_map() {
+        for right in [[None, None], [Some(1.0), None], [Some(1.0); 2]] {
+            assert!(with_scales(right).is_ok(), "{right:?}");
+        }
+        for wrong in [[Some(2.0), None], [None, Some(0.5)], [Some(1.0), Some(f64::NAN)]] {
+            let error = with_scales(wrong).unwrap_err();
+            assert!(error.starts_with("it multiplies elements by a scale"), "{error}");
+        }
+    }
+}

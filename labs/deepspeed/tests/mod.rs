@@ -1,11 +1,12 @@
 //! Conversions of small checkpoints, right and wrong. Reading order: `whole.rs` (all stages),
 //! `frozen.rs` (what the optimizer does not have), `parallel.rs` (parts of tensor parallelism),
-//! `joined.rs` (one state from its parts), `repairs.rs` (records that are wrong), `refusals.rs` (what
-//! cannot be converted).
+//! `joined.rs` (one state from its parts), `repairs.rs` (records that are wrong), `refusals.rs`
+//! (what cannot be converted), `phases.rs` (what a watcher sees).
 
 mod frozen;
 mod joined;
 mod parallel;
+mod phases;
 mod refusals;
 mod repairs;
 mod whole;

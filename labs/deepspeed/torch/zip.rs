@@ -174,3 +174,24 @@ impl Listing {
         Ok((begin, entry))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// torch.save writes no comments; other archivers do.
+    #[test]
+    fn the_next_entry_is_after_the_comment() {
+        let mut directory = vec![0; 46];
+        directory[..4].copy_from_slice(&(CENTRAL as u32).to_le_bytes());
+        let name = b"folder/name";
+        let comment = b"a comment";
+        directory[28] = name.len() as u8;
+        directory[32] = comment.len() as u8;
+        directory.extend_from_slice(name);
+        directory.extend_from_slice(comment);
+        let mut listing = Listing::default();
+        assert_eq!(listing.add(&directory, 0), Ok(directory.len()));
+        assert!(listing.entries.contains_key("name"));
+    }
+}

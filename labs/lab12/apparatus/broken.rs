@@ -85,3 +85,25 @@ pub fn shift_after_slicing(batch: &mut Batch, slicing: Slicing, ranks: usize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rank 0 of two has positions 0, 1, 6 and 7, and rank 1 those between. A document ends at 4.
+    #[test]
+    fn each_ranks_last_label_is_lost() {
+        let mut targets: Vec<u32> = (11..19).collect();
+        targets[4] = IGNORED;
+        let mut batch = Batch {
+            inputs: (10..18).collect(),
+            targets,
+            length: 8,
+            sequences: [0].into(),
+            starts: vec![0],
+            documents: Vec::new().into(),
+        };
+        shift_after_slicing(&mut batch, Slicing::ZigZag, 2);
+        assert_eq!(batch.targets, [11, 16, 13, 14, IGNORED, IGNORED, 17, IGNORED]);
+    }
+}

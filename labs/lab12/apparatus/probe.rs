@@ -87,6 +87,9 @@ fn changed_positions(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shardlab::data::Corpus;
+    use shardlab::launch;
+    use shardlab::parallel::Strategy;
 
     /// A model whose outputs do not depend on a token has changed nowhere.
     #[test]
@@ -99,5 +102,24 @@ mod tests {
         assert_eq!(count(&heard), [2, 1, 2, 0]);
         heard[3][0] = f32::NAN;
         assert_eq!(count(&heard), [2, 1, 2, 1]);
+    }
+
+    /// Without a mistake the token reaches all later positions of its document, on whatever rank,
+    /// and no other. With one document, the others are those before it.
+    #[test]
+    fn a_token_reaches_its_document() {
+        let corpus = Corpus::embedded().unwrap();
+        let config = Config::small(1, &corpus);
+        let length = config.shape.block as u64;
+        let strategy: Strategy = "cp=2".parse().unwrap();
+        let packed = Packed { documents: 1, seed: 1, broken: None };
+        let probed = launch::run(2, |comm| {
+            let training = Training::new(&config, &strategy, &comm)?;
+            probe(&training, &config, &packed, &corpus.train)
+        });
+        let token = length / 2;
+        let own = [length - token; 2];
+        let expected = Probed { token: token as usize, own, others: [token, 0] };
+        assert_eq!(probed.unwrap(), [expected; 2]);
     }
 }
