@@ -69,8 +69,10 @@ comparison < <= <= < > >= >= > == != != == && || || &&
 arithmetic + - - + * / / * % / += -= -= += *= /=
 ";
 const PATHS: &str = "
-group Axis::Data Axis::Tensor Axis::Tensor Axis::Data Axis::Pipeline Axis::Data Axis::Data Axis::Pipeline
-group Reduce::Sum Reduce::Max Reduce::Max Reduce::Sum Reduce::Mean Reduce::Sum Reduce::Sum Reduce::Mean
+group Axis::Data Axis::Tensor Axis::Tensor Axis::Data
+group Axis::Pipeline Axis::Data Axis::Data Axis::Pipeline
+group Reduce::Sum Reduce::Max Reduce::Max Reduce::Sum
+group Reduce::Mean Reduce::Sum Reduce::Sum Reduce::Mean
 group Write::Add Write::Replace Write::Replace Write::Add
 group Precision::F32 Precision::Bf16 Precision::Bf16 Precision::F32
 group true false false true f64::INFINITY 0.0

@@ -1,10 +1,10 @@
 //! Small wrong edits of the library, made by rule, and the tests that notice them.
 //!
-//! `draw SEED` finds each place of each rule in the rooms' files, draws a quota for every room, leaves
-//! out what does not compile, and writes `list.tsv`. `run` compiles all edits of the list at once, in
-//! a copy of the checkout, each behind a switch (the variable `MUTANT`), and starts the room's tests
-//! for one after the other. The list then has the outcomes, and keeps why some survive: whoever finds
-//! out writes it there. `run 3 9` runs two of them, and writes nothing.
+//! `draw SEED` finds each place of each rule in the rooms' files, draws a quota for every room,
+//! leaves out what does not compile, and writes `list.tsv`. `run` compiles all edits of the list at
+//! once, in a copy of the checkout, each behind a switch (the variable `MUTANT`), and starts the
+//! room's tests for one after the other. The list then has the outcomes, and keeps why some
+//! survive: whoever finds out writes it there. `run 3 9` runs two of them, and writes nothing.
 
 mod edits;
 mod tests;
@@ -18,7 +18,7 @@ use std::process::Command;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Name, package, folder, edits to draw; unit tests; modules of tests/all in which ranks are threads.
+/// Name, package, folder, edits to draw; unit tests; modules of tests/all whose ranks are threads.
 const ROOMS: &str = "
 comm shardlab src/comm 8; comm::; collectives:: algorithms:: link:: late:: recorded_orders::
 parallel shardlab src/parallel 12; parallel::; zero:: ddp:: tensor:: pipeline:: context::
@@ -180,8 +180,8 @@ fn draw(seed: u64) -> Result<()> {
     }
 }
 
-/// The edits to which the compiler's errors belong, `path:line:column: error…`. Each edit begins with
-/// its switch: the last one before an error is the wrong one.
+/// The edits to which the compiler's errors belong, `path:line:column: error…`. Each edit begins
+/// with its switch: the last one before an error is the wrong one.
 fn uncompiled(list: &[Listed], (ok, said): (bool, String)) -> Result<BTreeSet<String>> {
     let mut bad = BTreeSet::new();
     for error in said.lines().filter(|line| line.contains(": error")) {
@@ -203,8 +203,8 @@ fn uncompiled(list: &[Listed], (ok, said): (bool, String)) -> Result<BTreeSet<St
     }
 }
 
-/// Copies the checkout, with each edit behind its switch. What does not change keeps its time, so that
-/// it is not compiled again.
+/// Copies the checkout, with each edit behind its switch. What does not change keeps its time, so
+/// that it is not compiled again.
 fn copy(list: &[Listed]) -> Result<()> {
     for file in tracked()? {
         let Ok(mut bytes) = fs::read(&file) else { continue };
