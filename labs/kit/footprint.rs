@@ -15,15 +15,16 @@ use shardlab::train::Config;
 pub struct Footprint<'a> {
     config: &'a Config,
     stage: Stage,
-    /// Whether the optimizer's state, and in stage 3 parameters, are in files. The host's memory is
-    /// this machine's.
+    /// Whether the optimizer's state, and in stage 3 parameters, are in files.
     in_files: bool,
+    /// Whether they are on the host, whose memory is this machine's.
+    on_host: bool,
 }
 
 impl<'a> Footprint<'a> {
     /// The footprint of data parallelism: every rank holds everything.
     pub fn new(config: &'a Config) -> Footprint<'a> {
-        Footprint { config, stage: Stage::Ddp, in_files: false }
+        Footprint { config, stage: Stage::Ddp, in_files: false, on_host: false }
     }
 
     /// The footprint of ZeRO: ranks shard the model's state.
@@ -32,6 +33,7 @@ impl<'a> Footprint<'a> {
             config,
             stage: zero.stage,
             in_files: matches!(zero.offload, Some(Offload::Files(_))),
+            on_host: matches!(zero.offload, Some(Offload::Host)),
         }
     }
 
@@ -39,7 +41,7 @@ impl<'a> Footprint<'a> {
     /// all parameters. A rank that does not hold all parameters in f32 needs this copy to begin and
     /// to evaluate.
     pub fn of_a_rank(&self, batch: usize) -> (Memory, u64) {
-        let Footprint { config, stage, in_files } = *self;
+        let Footprint { config, stage, in_files, .. } = *self;
         let Config { precision, reduce, .. } = *config;
         let plan = config.shape.memory(batch, DropoutMasks::of(config.dropout));
         let numel = config.shape.parameters();
@@ -95,9 +97,10 @@ impl<'a> Footprint<'a> {
 
     /// The rows of a table: contents, bytes, and an explanation. Rows of 0 bytes are left out.
     pub fn rows(&self) -> Vec<(&'static str, u64, String)> {
-        let Footprint { config, stage, .. } = *self;
+        let Footprint { config, stage, on_host, .. } = *self;
         let Config { precision, reduce, .. } = *config;
         let (memory, temporary) = self.of_a_rank(config.batch);
+        let place = |moves| if on_host && moves { ", on the host" } else { "" };
         let sharded = |from| {
             if stage >= from {
                 format!(", sharded among {}", config.ranks)
@@ -120,14 +123,23 @@ impl<'a> Footprint<'a> {
             (
                 "parameters",
                 memory.parameters,
-                format!("{} bytes each{}", precision.bytes(), sharded(Stage::Three)),
+                format!(
+                    "{} bytes each{}{}",
+                    precision.bytes(),
+                    sharded(Stage::Three),
+                    place(stage == Stage::Three)
+                ),
             ),
             (
                 "gradients",
                 memory.gradients,
                 format!("{} bytes each{}", reduce.bytes(), sharded(Stage::Two)),
             ),
-            ("optimizer", memory.optimizer, format!("{optimizer}{}", sharded(Stage::One))),
+            (
+                "optimizer",
+                memory.optimizer,
+                format!("{optimizer}{}{}", sharded(Stage::One), place(true)),
+            ),
             (
                 "activations",
                 memory.activations,

@@ -1,7 +1,7 @@
 //! What a strategy's text says, and a flag beside it says too: none of them is ignored in silence.
 //!
-//! One table for all programs that take `--strategy`. [`arguments`](crate::arguments()) asks it, so a
-//! lab cannot forget to.
+//! One table for all programs that take `--strategy`. [`arguments`](crate::arguments()) asks it, so
+//! a lab cannot forget to.
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
