@@ -123,8 +123,9 @@ pub fn save_of_other_steps(comm: &Comm, dir: &Path) -> anyhow::Result<PathBuf> {
     save(&checkpoints(comm, &config, dir, Strategy::SINGLE), &mut training)
 }
 
-/// [`train_and_convert`] and [`continue_from`] on meshes of data x pipeline x tensor ranks. Without `from` it begins, and trains two
-/// steps. Saves, converts to `to`, and returns the losses of the next two steps.
+/// [`train_and_convert`] and [`continue_from`] on meshes of data x pipeline x tensor ranks. Without
+/// `from` it begins, and trains two steps. Saves, converts to `to`, and returns the losses of the
+/// next two steps.
 pub fn on_a_mesh(
     world: &Comm,
     (sizes, stage): (Coordinates, Stage),
