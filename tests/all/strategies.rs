@@ -138,7 +138,7 @@ fn a_size_that_a_strategy_leaves_out_is_obeyed() {
         let dry = |flag: &str| {
             let screen = succeeded(&lab(name, &format!("--dry-run --strategy {text} {flag}")));
             // What follows is of this moment.
-            screen.split_once("\n  free  ").expect("a row of free memory").0.to_owned()
+            screen.split("\n  free  ").next().unwrap_or_default().to_owned()
         };
         assert_ne!(dry(flag), dry(""), "{name} {text} {flag}");
     }
