@@ -17,6 +17,9 @@ fn main() -> ExitCode {
         ("3 ranks, zig-zag: positions lie apart", |evidence| {
             attention(evidence, &Case { zig_zag: true, ..Case::new(3) })
         }),
+        ("3 ranks: later positions come first", |evidence| {
+            attention(evidence, &Case { falling: true, ..Case::new(3) })
+        }),
         ("scores of 1,000 and more", |evidence| {
             attention(evidence, &Case { level: 1000.0, ..Case::new(2) })
         }),
@@ -38,6 +41,8 @@ const WIDTH: usize = 3;
 struct Case {
     ranks: usize,
     zig_zag: bool,
+    /// Whether the later positions come first in a block.
+    falling: bool,
     /// Is added to all scores.
     level: f64,
     /// Is added to the scores of the keys of the first chunk, and taken from those of the third and
@@ -48,18 +53,28 @@ struct Case {
 
 impl Case {
     fn new(ranks: usize) -> Case {
-        Case { ranks, zig_zag: false, level: 0.0, stairs: 0.0 }
+        Case {
+            ranks,
+            zig_zag: false,
+            falling: false,
+            level: 0.0,
+            stairs: 0.0,
+        }
     }
 
     /// The positions that a rank holds.
     fn positions(&self, rank: usize) -> Vec<usize> {
         let half = ROWS / 2;
         let chunk = |number: usize| number * half..(number + 1) * half;
-        if self.zig_zag {
+        let mut positions: Vec<usize> = if self.zig_zag {
             chunk(rank).chain(chunk(2 * self.ranks - 1 - rank)).collect()
         } else {
             (rank * ROWS..(rank + 1) * ROWS).collect()
+        };
+        if self.falling {
+            positions.reverse();
         }
+        positions
     }
 
     fn wave(i: usize, j: usize) -> f64 {
@@ -288,6 +303,11 @@ fn attention(evidence: &mut Evidence, case: &Case) -> Result<()> {
     };
     let is = |way: Way| is_of(way, Each::Key) || is_of(way, Each::Round);
     let several = |way| case.ranks > 1 && is(way);
+    evidence.means_if(
+        case.falling,
+        "In these blocks later positions come first, and where they came last yours was right. A block's rows may have any order: \
+         compare each key's position with the query's.",
+    );
     evidence.means_if(
         is(Way::Future),
         "Keys of later positions count. A query sees its own position and earlier ones: compare the block's positions with yours.",

@@ -25,7 +25,7 @@
 
 use shardlab::comm::{Comm, Result};
 
-/// Keys and values of some positions, a row each.
+/// Keys and values of some positions, a row each, in any order.
 #[derive(Clone)]
 pub struct Block {
     pub positions: Vec<f64>,
