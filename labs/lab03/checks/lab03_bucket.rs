@@ -249,6 +249,15 @@ fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result
         ),
     );
     evidence.means_if(
+        !sizes().any(good) && best < smallest,
+        format!(
+            "The best size is smaller than all that you measured, and {} was not the best of them. The last bucket has what is \
+             left over, so from one size to the next the time can rise where the curve still falls. Measure some more sizes \
+             before you stop.",
+            thousands(smallest as u64)
+        ),
+    );
+    evidence.means_if(
         !sizes().any(good),
         format!(
             "The best size lies between two that you measured. You tried {} from {} to {}: make the factor from one size \
