@@ -193,6 +193,10 @@ fn minimum(evidence: &mut Evidence) -> Result<()> {
         "The scale falls below `min`. Far below 1 it makes gradients smaller, and they become 0.",
     );
     evidence.means_if(
+        between[5] < 4.0,
+        "The scale falls below `min`: 6 is above it, and half of 6 is not. Take the larger of half the scale and `min`.",
+    );
+    evidence.means_if(
         between[5] == 6.0,
         "Half of 6 is below `min`, and the scale stays where it overflows, step after step, although `min` is free.",
     );
