@@ -243,9 +243,20 @@ fn one(evidence: &mut Evidence, new: &New) -> Result<usize> {
         format!("The numbers are right, but you read all files, with their padding: {read} elements for {wanted}."),
     );
     evidence.means_if(empty, EMPTY);
+    let all_reads = |are: &dyn Fn(&Range<usize>) -> bool| {
+        opened == holders && reads.iter().all(|(_, range)| are(range))
+    };
     evidence.means_if(
-        reads.iter().any(|(_, range)| range.len() == part) && opened == holders,
+        all_reads(&|range| range.len() == part),
         "You read from the right files, but whole files. Work out which elements of a file are yours, and read these.",
+    );
+    evidence.means_if(
+        all_reads(&|range| range.start == 0),
+        "You read from the right files, but each from its beginning on. Begin where the slice begins.",
+    );
+    evidence.means_if(
+        all_reads(&|range| range.end == part),
+        "You read from the right files, but each to its end. End where the slice ends.",
     );
     let twice = reads.iter().enumerate().any(|(i, (old, range))| {
         reads[..i].iter().any(|(other, before)| {
