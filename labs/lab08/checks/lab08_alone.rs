@@ -10,7 +10,8 @@ use std::sync::{Mutex, PoisonError};
 const STEPS: usize = 12;
 /// The step with the bad batch, counted from 1.
 const BAD: usize = 5;
-const BOUND: f64 = 20.0;
+/// Half of 6 squared: a loss can be equal to it, without rounding.
+const BOUND: f64 = 18.0;
 const WIDTH: usize = 3;
 
 /// Far above the bound.
@@ -44,6 +45,10 @@ fn main() -> ExitCode {
             let case = Case { micro_batches: 3, bad: 2, loss: Some(25.0), ..ON_0 };
             all(evidence, &case)
         }),
+        ("a loss that is the bound: every step is taken", |evidence| {
+            let case = Case { loss: Some(BOUND), ..ON_0 };
+            all(evidence, &case)
+        }),
     ])
 }
 
@@ -72,6 +77,11 @@ struct Case {
 }
 
 impl Case {
+    /// Whether there is a batch whose step is not taken.
+    fn is_bad(&self) -> bool {
+        self.loss.is_some_and(|loss| loss.is_nan() || loss > BOUND)
+    }
+
     /// The number of the bad micro-batch on its rank, from 1.
     fn bad_draw(&self) -> usize {
         (BAD - 1) * self.micro_batches + self.bad + 1
@@ -171,7 +181,7 @@ fn serial(case: &Case, bad: fn(&[Vec<f64>], &Case) -> Option<Vec<f64>>) -> Vec<[
                 mean
             })
             .collect();
-        let combined = if number == BAD && case.loss.is_some() {
+        let combined = if number == BAD && case.is_bad() {
             bad(&gradients, case)
         } else {
             mean(&gradients, case)
@@ -283,10 +293,10 @@ fn taken(evidence: &mut Evidence, case: &Case) -> Result<()> {
         let at = format!("after step {}: weight 0 of rank {rank}", i + 1);
         let weight = steps[i].0.weights[0];
         evidence.row(same(&asked[i], &steps[i].0.weights), at, number(asked[i][0]), number(weight));
-        let right = case.loss.is_none();
+        let right = !case.is_bad();
         let got = steps[BAD - 1].1;
         evidence.same(format!("rank {rank}: step {BAD} is taken"), right, got);
-        let left_out = usize::from(case.loss.is_some());
+        let left_out = usize::from(case.is_bad());
         let got = steps[STEPS - 1].0.updates;
         evidence.same(format!("rank {rank}: updates in {STEPS} steps"), STEPS - left_out, got);
         let drawn = BAD * case.micro_batches;
@@ -321,6 +331,10 @@ fn taken(evidence: &mut Evidence, case: &Case) -> Result<()> {
     evidence.means_if(
         case.loss.is_none(),
         "Without a bad batch every step is taken, with the mean gradient of all ranks.",
+    );
+    evidence.means_if(
+        !case.is_bad(),
+        "This loss is equal to the bound, and not above it: the step is taken.",
     );
     evidence.means_if(
         case.loss.is_some_and(f64::is_nan) && is(mean),
