@@ -198,7 +198,12 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     );
     evidence.means_if(
         transfers(|stage, micro| if stage == 2 { 2 * micro } else if stage == 3 { 3 * micro } else { 2 }),
-        "Stage 2 gathers the parameters once per step, after the optimizer: only its gradients are sent in every micro-batch.",
+        if rule(Rule { sharded_from: [3, 3, 1], ..RIGHT }) {
+            "Stage 2 gathers the parameters once per step, after the optimizer: only its gradients are sent in every micro-batch. \
+             And it shards the gradients, so a sequence fits."
+        } else {
+            "Stage 2 gathers the parameters once per step, after the optimizer: only its gradients are sent in every micro-batch."
+        },
     );
     evidence.means_if(
         transfers(|stage, micro| micro * if stage == 3 { 3 } else { 2 })
@@ -282,7 +287,12 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     );
     evidence.means_if(
         sharded_from([1, 2, 3]) || sharded_from([3, 1, 2]),
-        "The order of the stages is different: the optimizer first, then the gradients, then the parameters.",
+        if rule(Rule { cost: |plan| plan.state, ..RIGHT }) {
+            "The order of the stages is different: the optimizer first, then the gradients, then the parameters. Or is this the plan \
+             that leaves most room? Of those that fit the one that sends least is asked for."
+        } else {
+            "The order of the stages is different: the optimizer first, then the gradients, then the parameters."
+        },
     );
     evidence.means_if(
         rule(Rule { stages: [0, 1, 2, 2], ..RIGHT }),
