@@ -244,6 +244,11 @@ fn finds(evidence: &mut Evidence, broken: Job) -> Result<()> {
          all ranks.",
     );
     evidence.means_if(
+        steps > 22 && rank.is_none(),
+        "Each list has the last 64 calls of its rank, so the smallest number of the file is not 1. Do you begin there, and do you \
+         go on to the largest?",
+    );
+    evidence.means_if(
         mistake == Mistake::Returns && rank.is_none(),
         format!("Rank {odd} made no wrong call. It made no more calls at all: its list ends before the others' does."),
     );
