@@ -273,6 +273,11 @@ fn diagnose(evidence: &mut Evidence, all: &[Vec<Vec<f64>>]) {
     let held_whole = 1;
     let last = &all[ranks - 1];
     evidence.means_if(
+        last[held_whole].iter().all(|x| *x == 0.0),
+        "The positions are on rank 0 alone, and `begin` sends nothing. What all ranks hold whole each of them draws, with the same \
+         numbers.",
+    );
+    evidence.means_if(
         last[held_whole] != all[0][held_whole] && foreign(&last[held_whole]),
         "Each rank has a seed of its own now, so what all should hold whole differs: rank 1 adds other positions to the same tokens. \
          Seed plus rank was the repair of the real run, and it was enough there: a Llama has only norms that all ranks hold whole, and \
