@@ -186,6 +186,10 @@ fn explain_evaluations(evidence: &mut Evidence, got: &[f64], expected: &[f64]) -
             ),
         );
     }
+    evidence.means_if(
+        is_near(expected[0] * BATCHES as f64, first),
+        format!("This is the sum over the {BATCHES} validation batches, and not their mean."),
+    );
     evidence.means(
         "This is not the loss of the model with which all ranks begin. Is it evaluated before the step's training, and on all \
          validation batches?",
