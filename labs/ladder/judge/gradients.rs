@@ -201,8 +201,13 @@ impl Judge {
             ),
             Kind::Other => format!(
                 "In step {step}, rank {rank} updates {layer} with gradients that are not the mean over the {} of the batch. Is each rank's \
-                 gradient complete when it goes in, and does it go in once?",
-                counted(parts, "part", "parts")
+                 gradient complete when it goes in, and does it go in once?{}",
+                counted(parts, "part", "parts"),
+                if self.name == "ladder-zero" && step > 0 {
+                    " Or does it come from weights that another rank has updated since?"
+                } else {
+                    ""
+                }
             ),
         });
     }
