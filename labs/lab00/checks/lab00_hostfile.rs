@@ -25,6 +25,9 @@ fn main() -> ExitCode {
         ("also if hosts take turns", |evidence| {
             job(evidence, &["a", "a", "b", "a", "c", "b", "c"])
         }),
+        ("names that begin alike are different hosts", |evidence| {
+            job(evidence, &["nid1", "nid12", "nid1", "nid2", "nid12"])
+        }),
     ])
 }
 
@@ -90,6 +93,10 @@ fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
         compare(evidence, format!("rank {rank}, on {}", hosts[rank]), expected, found[rank]);
     }
 
+    evidence.means_if(
+        hosts.contains(&"nid12"),
+        "nid12 is not nid1, though its name begins so. Compare whole names.",
+    );
     let nodes = seats[0].nodes;
     let each = size / nodes;
     let all = |sign: &dyn Fn(usize, Place) -> bool| {
