@@ -40,6 +40,10 @@ fn main() -> ExitCode {
                 },
             )
         }),
+        ("gradients of 2 bytes", |evidence| {
+            let job = job(8, vec![1_500_000; 4], 0.2e9);
+            predict(evidence, Job { gradient: 2, ..job })
+        }),
     ])
 }
 
@@ -223,6 +227,10 @@ fn predict(evidence: &mut Evidence, job: Job) -> Result<()> {
     evidence.means_if(
         rule(Rule { latencies: |n| n - 1.0, transfers: |n| (n - 1.0) / n, ..RIGHT }),
         "This is half of the ring: n-1 rounds in which sums grow. In n-1 more rounds the complete sums travel around.",
+    );
+    evidence.means_if(
+        jobs[0].gradient == 2 && is(&|job| RIGHT.exposed(&Job { gradient: 4, ..job.clone() })),
+        "Each gradient has 4 bytes here. A job says how many they are: `gradient`.",
     );
     let gradient = jobs[0].gradient as f64;
     evidence.means_if(
