@@ -482,6 +482,13 @@ fn counters(evidence: &mut Evidence) -> Result<()> {
     evidence.same("after step 7: skipped_steps", 4, after(7).skipped_steps);
     evidence.same("after step 7: global_samples", 7 * samples, after(7).global_samples);
     if evidence.agrees() {
+        let both = record(evidence, &[Job { skip: &[2, 4, 4, 6], ..BEFORE }]);
+        let skipped = both[6][0].counters.skipped_steps;
+        evidence.same("with 2 4 and 4 6: skipped_steps", 5, skipped);
+        evidence
+            .means_if(skipped == 6, "Step 4 is in both ranges. It is one step, and counts once.");
+    }
+    if evidence.agrees() {
         return Ok(());
     }
     evidence.means_if(
