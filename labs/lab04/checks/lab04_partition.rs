@@ -156,6 +156,10 @@ fn group(evidence: &mut Evidence, tensors: &[usize], ranks: usize, zeros: usize)
         offsets.zip(&slice.numbers).all(|(i, &x)| x == number(i))
     };
     evidence.means_if(
+        !has_gaps && !all(&is_right),
+        "The slices have their numbers, but the padding is no zeros. It is trained with the rest, and a norm over the slices counts it.",
+    );
+    evidence.means_if(
         !all(&is_right),
         "The slices have the right length, but hold the wrong numbers. Slice r begins at r times the length of a slice, \
          counted through all tensors, and the padding is at the very end.",
