@@ -216,7 +216,8 @@ impl<'a> Evidence<'a> {
 
 /// Whether two numbers differ by no more than rounding, as in [`Evidence::near`].
 pub fn is_near(expected: f64, got: f64) -> bool {
-    (expected - got).abs() <= 1e-12 + 1e-6 * expected.abs()
+    // Within a share of infinity is everything.
+    expected.is_finite() && (expected - got).abs() <= 1e-12 + 1e-6 * expected.abs()
 }
 
 /// A number with enough digits to distinguish two that are not near.

@@ -274,6 +274,20 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
             case.padding
         ),
     );
+    let but_the_last = |rank: usize, i: usize| {
+        if rank + 1 == ranks {
+            case.here(rank, i)
+        } else {
+            case.padded(rank, i)
+        }
+    };
+    let some_padded =
+        |i: usize| log_sum(&(0..ranks).flat_map(|rank| but_the_last(rank, i)).collect::<Vec<_>>());
+    evidence.means_if(
+        several(&|_| mean(|i| some_padded(i) - case.all_chosen(i))),
+        "Padding is in the sum, and that of the last rank is not. Other ranks can have some, too: on each, only the first `columns` \
+         columns are tokens.",
+    );
     let brought = |of: &dyn Fn(usize, usize) -> f64, i: usize| over(&|rank| of(rank, i));
     // A logit of every rank whose columns are enough for the target's number, as if they began with
     // token 0.
