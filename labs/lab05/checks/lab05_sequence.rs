@@ -729,7 +729,8 @@ fn costs(evidence: &mut Evidence) -> Result<()> {
     evidence.means_if(
         sent[1] == 4 * one,
         "In the backward pass the ranks send four times all rows. dZ and X are gathered, and dX is scattered: that is three. A scatter \
-         brings a rank its rows of the sum at once, so nothing has to be gathered after it, and nothing twice.",
+         brings a rank its rows of the sum at once, so nothing has to be gathered after it, and nothing twice. An all-reduce \
+         is both.",
     );
     evidence.means(
         "More is sent than X gathered and Z scattered in the forward pass, dZ and X gathered and dX scattered in the backward \
