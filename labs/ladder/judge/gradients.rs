@@ -86,7 +86,8 @@ impl Judge {
                 self.wrong_gradients(evidence, &run, rank, step, seen);
             }
             Some((rank, step, None)) => evidence.means(format!(
-                "In step {step}, rank {rank} updates numbers that are not the weights of that step. What has changed them before?"
+                "In step {step}, rank {rank} updates numbers that are not the weights of that step. What has changed them before?{}",
+                if step == 0 { " Or do they lie apart in the layer?" } else { "" }
             )),
             None => {}
         }
