@@ -326,6 +326,13 @@ mod tests {
     }
 
     #[test]
+    fn no_number_is_near_infinity() {
+        assert!(is_near(2.0, 2.000_001) && !is_near(2.0, 2.000_01));
+        assert!(!is_near(f64::INFINITY, 2.0) && !is_near(f64::NEG_INFINITY, 2.0));
+        assert!(!is_near(2.0, f64::INFINITY) && !is_near(f64::NAN, f64::NAN));
+    }
+
+    #[test]
     fn a_check_stops_at_the_first_claim_that_does_not_hold() {
         let claims: [Claim; 3] = [
             ("one is one", |evidence| {
