@@ -48,9 +48,39 @@ pub struct Lab {
     /// The labs whose ideas it builds on.
     #[serde(default)]
     pub needs: Vec<String>,
+    /// The parts of a strategy's text that are its subject: `tp`, `sp`.
+    #[serde(default)]
+    pub axes: Vec<String>,
+    /// The parts of a strategy that it runs besides; `all` is what any lab teaches.
+    #[serde(default)]
+    pub runs: Vec<String>,
+    /// Flags with which it runs for about a second, and has as many lines on the screen as without.
+    #[serde(default)]
+    pub short: String,
+    /// The book's pages that follow its own, without `.md`.
+    #[serde(default)]
+    pub beside: Vec<String>,
+    /// The figure on its sheet and its slides, and two outputs on its slides, the second of what goes
+    /// wrong: files of `book/outputs`, without their ends.
+    pub picture: String,
+    pub output: String,
+    pub breaks: String,
+    /// The flags of the runs on its sheet, after the prediction.
+    pub sheet: Vec<String>,
+    pub mpi: UnderMpi,
     /// In order.
     #[serde(default, rename = "exercise")]
     pub exercises: Vec<Exercise>,
+}
+
+/// How a lab is tried on three MPI processes.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct UnderMpi {
+    pub flags: String,
+    /// A part of what it says, once.
+    pub says: String,
+    /// A mistake that its checks must notice there too, of `--break`.
+    pub breaks: Option<String>,
 }
 
 /// A task: something to write or to repair.
@@ -195,7 +225,7 @@ mod tests {
                 "[[lab.exercise]]\nname='{name}'\ntitle='t'\ntask='t'\nminutes=1\nhints=['a']\ndebrief='d'\n"
             )
         };
-        let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\ntakeaway='a'\ntakes='t'\nranks=2\nneeds=[]\n";
+        let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\ntakeaway='a'\ntakes='t'\nranks=2\nneeds=[]\npicture='p'\noutput='o'\nbreaks='b'\nsheet=['']\nmpi={flags='',says='s'}\n";
         let text = [
             lab.into(),
             exercise("lab03-batches"),
