@@ -60,8 +60,8 @@ pub struct Lab {
     /// The book's pages that follow its own, without `.md`.
     #[serde(default)]
     pub beside: Vec<String>,
-    /// The figure on its sheet and its slides, and two outputs on its slides, the second of what goes
-    /// wrong: files of `book/outputs`, without their ends.
+    /// The figure on its sheet and its slides, and two outputs on its slides, the second of what
+    /// goes wrong: files of `book/outputs`, without their ends.
     pub picture: String,
     pub output: String,
     pub breaks: String,
@@ -141,6 +141,13 @@ impl Course {
     pub fn exercises(&self) -> impl Iterator<Item = &Exercise> {
         let of_labs = self.labs.iter().flat_map(|lab| &lab.exercises);
         of_labs.chain(&self.ladder.exercises)
+    }
+
+    /// Whether a lab runs this part of a strategy's text, such as `tp`.
+    pub fn runs(&self, lab: &Lab, part: &str) -> bool {
+        let has = |parts: &[String]| parts.iter().any(|one| one == part);
+        let taught = || self.labs.iter().any(|lab| has(&lab.axes));
+        has(&lab.axes) || has(&lab.runs) || (lab.runs == ["all"] && taught())
     }
 
     /// The exercise with the name `given`, or the only one whose name begins with `given`. The name

@@ -54,7 +54,7 @@ impl Args {
     /// # Errors
     /// If the strategy has an axis of another lab.
     pub fn strategy(&self) -> Result<Strategy, BadInput> {
-        self.strategy.or_replicas("lab03", &["dp", "m", "mb"], self.ranks, 2)
+        self.strategy.or_replicas("lab03", self.ranks, 2)
     }
 }
 

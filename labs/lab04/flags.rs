@@ -51,9 +51,6 @@ pub struct Args {
     pub broken: Option<Break>,
 }
 
-/// The parts of a strategy that this lab runs.
-pub const AXES: [&str; 6] = ["dp", "zero", "offload", "tiles", "m", "mb"];
-
 /// What is drawn.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub enum Show {

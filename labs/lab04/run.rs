@@ -1,9 +1,7 @@
 //! What lab04 runs, in which order, and its checks.
 
 use crate::apparatus::{self, Job, Lab, Measured, checks, limit, serial, training};
-use crate::flags::{
-    AXES, Args, Break, Show, default_to_many_small_blocks, refuse_breaking_nothing,
-};
+use crate::flags::{Args, Break, Show, default_to_many_small_blocks, refuse_breaking_nothing};
 use crate::lesson::compare_trainings;
 use anyhow::Result;
 use kit::flags::Due;
@@ -23,7 +21,7 @@ use shardlab::{checkpoint, launch};
 /// If the flags do not fit together, a rank fails, or a check does.
 pub fn run(mut args: Args) -> Result<()> {
     let corpus = args.train.data.corpus()?;
-    let strategy = args.strategy.or_replicas("lab04", &AXES, args.ranks, 4)?;
+    let strategy = args.strategy.or_replicas("lab04", args.ranks, 4)?;
     if args.strategy.strategy.is_some() {
         args.zero.take(&strategy);
     }

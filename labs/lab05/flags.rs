@@ -56,9 +56,6 @@ pub struct Args {
     pub bench: bool,
 }
 
-/// The parts of a strategy that this lab runs.
-pub const AXES: [&str; 9] = ["dp", "tp", "sp", "pad", "order", "zero", "offload", "m", "mb"];
-
 /// How ranks share a model, and the mesh that they form.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::STRATEGY)]

@@ -1,7 +1,7 @@
 //! What lab05 runs, in which order.
 
 use super::apparatus::{self, Way};
-use super::flags::{AXES, Args, Show, TensorFlags};
+use super::flags::{Args, Show, TensorFlags};
 use super::lesson;
 use anyhow::Result;
 use kit::flags::{EvalConfig, Preset, ensure_ranks_can_differ};
@@ -38,7 +38,7 @@ pub fn run(mut args: Args) -> Result<()> {
         return draw(&screen, show, &args.tensor, args.ranks);
     }
     let corpus = args.train.data.corpus()?;
-    let given = args.strategy.of_lab("lab05", &AXES)?;
+    let given = args.strategy.of_lab("lab05")?;
     let full = args.tensor.tp.is_some() || given.is_some();
     let asked = given.map(|given| given.ranks()).or(args.ranks);
     let ranks = launch::ranks(asked, args.tensor.tp.unwrap_or(2).max(1))?;

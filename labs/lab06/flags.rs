@@ -67,10 +67,6 @@ fn no_sums(text: &str) -> Result<Precision, &'static str> {
     }
 }
 
-/// The parts of a strategy that this lab runs.
-pub const AXES: [&str; 8] =
-    ["pp", "chunks", "m", "mb", "schedule", "group", "partition", "recompute"];
-
 /// How a model is divided into stages, and in which order micro-batches go through them.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::STRATEGY)]

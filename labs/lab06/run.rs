@@ -3,7 +3,7 @@
 use super::apparatus::{
     self, Break, Measured, Predicted, Unpipelined, Way, pipeline_of, unpipelined,
 };
-use super::flags::{AXES, Args};
+use super::flags::Args;
 use super::lesson;
 use anyhow::Result;
 use kit::OtherWork;
@@ -42,7 +42,7 @@ pub fn run(mut args: Args) -> Result<()> {
     if args.bench {
         args.pipeline.for_benchmark(&mut args.train);
     }
-    let given = args.strategy.of_lab("lab06", &AXES)?;
+    let given = args.strategy.of_lab("lab06")?;
     let mut strategy = args.pipeline.strategy(given)?;
     if let Some(rank) = args.print_order {
         return Ok(apparatus::print_order(&screen, &strategy, rank)?);

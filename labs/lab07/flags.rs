@@ -43,26 +43,6 @@ pub struct Args {
     pub trace: Option<PathBuf>,
 }
 
-/// The parts of a strategy that this lab runs: all that a trainer runs.
-pub const AXES: [&str; 16] = [
-    "dp",
-    "tp",
-    "pp",
-    "chunks",
-    "m",
-    "mb",
-    "zero",
-    "schedule",
-    "group",
-    "partition",
-    "recompute",
-    "sp",
-    "order",
-    "pad",
-    "tiles",
-    "offload",
-];
-
 /// The axes of a job, and how micro-batches go through its stages.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::STRATEGY)]

@@ -1,7 +1,7 @@
 //! What runs in the lab, and in which order.
 
 use crate::apparatus::{self, Measured, Memory, Plan, logged};
-use crate::flags::{AXES, Args, Break, Report};
+use crate::flags::{Args, Break, Report};
 use crate::lesson::compare_first_losses;
 use anyhow::Result;
 use kit::machine::resident_memory;
@@ -42,7 +42,7 @@ pub fn run(mut args: Args) -> Result<()> {
         return Ok(());
     }
     let corpus = args.train.data.corpus()?;
-    let strategy = match args.strategy.of_lab("lab07", &AXES)? {
+    let strategy = match args.strategy.of_lab("lab07")? {
         Some(given) => {
             launch::ranks(Some(given.ranks()), 8)?;
             let micro_batches = given.micro_batches.or(Some(args.axes.micro_batches));

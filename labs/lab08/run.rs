@@ -31,7 +31,7 @@ pub fn run(args: Args) -> Result<()> {
     let corpus = args.train.data.corpus()?;
     let strategy = match args.strategy.strategy {
         None => Strategy::data(launch::ranks(args.ranks, 2)?, flags.zero),
-        Some(_) => args.strategy.or_replicas("lab08", &["dp", "zero"], None, 2)?,
+        Some(_) => args.strategy.or_replicas("lab08", None, 2)?,
     };
     let ranks = strategy.data;
     if flags.scaling.fp16 && strategy.zero >= Stage::Two {

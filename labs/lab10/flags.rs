@@ -30,9 +30,6 @@ pub struct Args {
     pub run: RunFlags,
 }
 
-/// The parts of a strategy that this lab runs.
-pub const AXES: [&str; 5] = ["dp", "tp", "pp", "zero", "m"];
-
 /// The flags that say what runs, and what is printed of it.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::MODEL)]

@@ -4,7 +4,7 @@ use crate::apparatus::{
     self, BATCHES, Benchmark, Candidate, Harness, Job, LeftOut, Measured, Model,
     as_the_source_prints, on_ranks, print_deepspeed, run_distributed_benchmark,
 };
-use crate::flags::{AXES, Args, Break, LibraryFlags};
+use crate::flags::{Args, Break, LibraryFlags};
 use crate::lesson::compare_losses;
 use anyhow::Result;
 use kit::OtherWork;
@@ -66,7 +66,7 @@ pub fn run(args: Args) -> Result<()> {
     } else {
         4
     };
-    let given = args.strategy.of_lab("lab10", &AXES)?;
+    let given = args.strategy.of_lab("lab10")?;
     args.strategy.ensure_divides(&model.shape)?;
     let asked = given.map(|given| given.ranks()).or(args.ranks);
     let ranks = launch::ranks(asked, default)?;

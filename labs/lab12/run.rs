@@ -4,7 +4,7 @@ use super::apparatus::{self, Break, Found, Grid, Load, Measured, OneRank, Packed
 use super::flags::Args;
 use super::lesson;
 use anyhow::Result;
-use kit::flags::{ensure_ranks_can_differ, trained_parts};
+use kit::flags::ensure_ranks_can_differ;
 use kit::show::{Screen, thousands};
 use kit::{Checks, Footprint, Lesson, MetricsFile, OtherWork, report};
 use serde::Serialize;
@@ -42,7 +42,7 @@ pub fn run(mut args: Args) -> Result<()> {
     if args.show.is_some() {
         return apparatus::show_bytes(&screen);
     }
-    let given = args.strategy.of_lab("lab12", &trained_parts())?;
+    let given = args.strategy.of_lab("lab12")?;
     let ranks = launch::ranks(given.map(|given| given.ranks()).or(args.ranks), 4)?;
     let slicing = match args.broken {
         Some(Break::Contiguous) => Slicing::Contiguous,

@@ -34,7 +34,7 @@ pub use orders::{Order, Slowest};
 pub use precision::PrecisionFlags;
 pub use preset::{Defaults, Preset};
 pub use run::RunFlags;
-pub use strategy::{StrategyFlag, ensure_divides, ensure_runs, read_strategy, trained_parts};
+pub use strategy::{StrategyFlag, ensure_divides, ensure_runs, read_strategy};
 pub(crate) use twice::ensure_said_once;
 pub use zero::ZeroFlags;
 

@@ -1,5 +1,6 @@
 //! `--strategy TEXT`: how ranks divide the job, in the one text that all labs read.
 
+use crate::course::{Course, Lab};
 use crate::help;
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -24,82 +25,19 @@ pub fn read_strategy(text: &str) -> Result<Strategy, String> {
         .map_err(|error: BadInput| format!("{}: {}", error.what, error.help))
 }
 
-/// The lab whose subject a part of a strategy's text is. Nothing runs what none has.
-const SUBJECTS: [(&str, &str); 20] = [
-    ("dp", "lab03"),
-    ("m", "lab03"),
-    ("mb", "lab03"),
-    ("zero", "lab04"),
-    ("offload", "lab04"),
-    ("tiles", "lab04"),
-    ("tp", "lab05"),
-    ("sp", "lab05"),
-    ("pad", "lab05"),
-    ("pp", "lab06"),
-    ("chunks", "lab06"),
-    ("schedule", "lab06"),
-    ("group", "lab06"),
-    ("partition", "lab06"),
-    ("recompute", "lab06"),
-    ("order", "lab07"),
-    ("cp", "lab12"),
-    ("cp-comm", "lab12"),
-    ("cp-order", "lab12"),
-    ("shard", ""),
-];
-
-/// The parts of a strategy that a lab teaches, and the trainer runs.
-pub fn trained_parts() -> Vec<&'static str> {
-    let taught = SUBJECTS.iter().filter(|(_, lab)| !lab.is_empty());
-    taught.map(|(part, _)| *part).collect()
-}
-
 impl StrategyFlag {
-    /// The strategy, if one is given. `lab` runs the parts called `runs`, such as `dp` and `zero`.
+    /// The strategy, if one is given, for the lab called `lab`.
     ///
     /// # Errors
     /// If it has a part that the lab does not run: the help names the lab that does.
-    pub fn of_lab(&self, lab: &str, runs: &[&str]) -> Result<Option<Strategy>, BadInput> {
+    pub fn of_lab(&self, lab: &str) -> Result<Option<Strategy>, BadInput> {
         let Some(strategy) = self.strategy else {
             return Ok(None);
         };
-        ensure_runs("--strategy", &strategy, lab, runs)?;
+        ensure_runs("--strategy", &strategy, lab)?;
         Ok(Some(strategy))
     }
-}
 
-/// Refuses a strategy that `flag` gives, if it has a part that `lab` does not run.
-///
-/// # Errors
-/// The help names the lab that does.
-pub fn ensure_runs(
-    flag: &str,
-    strategy: &Strategy,
-    lab: &str,
-    runs: &[&str],
-) -> Result<(), BadInput> {
-    for part in strategy.to_string().split(',') {
-        let key = part.split('=').next().unwrap_or(part);
-        if part == "dp=1" || runs.contains(&key) {
-            continue;
-        }
-        let subject = SUBJECTS.iter().find(|(name, _)| *name == key);
-        let help = match subject.map(|(_, lab)| *lab) {
-            Some("lab12") => format!(
-                "lab12 has it, with all axes: cargo run --bin lab12 -- --strategy {strategy}"
-            ),
-            Some(other) if !other.is_empty() && lab != "lab07" => format!(
-                "{other} has it: leave {key} out here, or run all axes: \
-                 cargo run --bin lab07 -- --strategy {strategy}"
-            ),
-            _ => format!("a plan of lab11 may have it: leave {key} out"),
-        };
-        return Err(BadInput::new(format!("{flag}: {lab} does not run {part}"), help));
-    }
-    Ok(())
-}
-
-impl StrategyFlag {
     /// The strategy of a lab whose ranks are replicas: the given one, or as many replicas as
     /// `ranks` says, or `usual`.
     ///
@@ -108,16 +46,55 @@ impl StrategyFlag {
     pub fn or_replicas(
         &self,
         lab: &str,
-        runs: &[&str],
         ranks: Option<usize>,
         usual: usize,
     ) -> Result<Strategy, BadInput> {
-        let Some(strategy) = self.of_lab(lab, runs)? else {
+        let Some(strategy) = self.of_lab(lab)? else {
             return Ok(Strategy::data(launch::ranks(ranks, usual)?, Stage::Ddp));
         };
         launch::ranks(Some(strategy.ranks()), usual)?;
         Ok(strategy)
     }
+}
+
+/// Refuses a strategy that `flag` gives, if it has a part that the lab called `lab` does not run.
+///
+/// # Errors
+/// The help names the lab that does.
+pub fn ensure_runs(flag: &str, strategy: &Strategy, lab: &str) -> Result<(), BadInput> {
+    not_run(&Course::read()?, strategy, lab).map_or(Ok(()), |(part, help)| {
+        Err(BadInput::new(format!("{flag}: {lab} does not run {part}"), help))
+    })
+}
+
+/// The first part of a strategy that a lab does not run, and what to do.
+fn not_run(course: &Course, strategy: &Strategy, lab: &str) -> Option<(String, String)> {
+    let text = strategy.to_string();
+    let key = |part: &str| part.split('=').next().unwrap_or(part).to_string();
+    let runs = |lab: &Lab, part: &str| part == "dp=1" || course.runs(lab, &key(part));
+    let this = course.labs.iter().find(|other| other.name == lab)?;
+    let part = text.split(',').find(|part| !runs(this, part))?;
+    let key = key(part);
+    let command = |lab: &Lab| format!("cargo run --bin {} -- --strategy {strategy}", lab.name);
+    let teaches = |lab: &&Lab| lab.axes.contains(&key);
+    let subject = course.labs.iter().find(teaches);
+    // Those that take the flag.
+    let others = course.labs.iter().filter(|lab| !lab.axes.is_empty());
+    let whole: Vec<&Lab> =
+        others.filter(|lab| text.split(',').all(|part| runs(lab, part))).collect();
+    let help = match (subject, whole.iter().copied().find(teaches).or(whole.first().copied())) {
+        (Some(subject), Some(lab)) if subject.name == lab.name => {
+            format!("{} has it: {}", lab.name, command(lab))
+        }
+        (Some(subject), Some(lab)) => format!(
+            "{} has it: leave {key} out here, or run all of it: {}",
+            subject.name,
+            command(lab)
+        ),
+        (Some(subject), None) => format!("{} has it: leave {key} out here", subject.name),
+        (None, _) => format!("a plan of lab11 may have it: leave {key} out"),
+    };
+    Some((part.to_string(), help))
 }
 
 impl StrategyFlag {
@@ -250,20 +227,44 @@ mod tests {
 
     #[test]
     fn a_lab_refuses_what_another_one_runs() {
-        let runs = ["dp", "zero"];
-        let found = flag("dp=4,zero=1").of_lab("lab04", &runs).unwrap();
+        let found = flag("dp=4,zero=1").of_lab("lab04").unwrap();
         assert_eq!(found.unwrap().to_string(), "dp=4,zero=1");
-        assert_eq!(flag("dp=1").of_lab("lab06", &["pp"]).unwrap(), Some(Strategy::SINGLE));
+        assert_eq!(flag("dp=1").of_lab("lab06").unwrap(), Some(Strategy::SINGLE));
         for (text, what, help) in [
-            ("dp=2,tp=2", "lab04 does not run tp=2", "lab05 has it"),
-            ("dp=2,tp=2", "lab04 does not run tp=2", "lab07 -- --strategy dp=2,tp=2"),
+            (
+                "dp=2,tp=2",
+                "lab04 does not run tp=2",
+                "lab05 has it: cargo run --bin lab05 -- --strategy dp=2,tp=2",
+            ),
+            (
+                "tp=2,pp=2",
+                "lab04 does not run tp=2",
+                "lab05 has it: leave tp out here, or run all of it: cargo run --bin lab07",
+            ),
             ("dp=2,cp=2", "lab04 does not run cp=2", "lab12 -- --strategy dp=2,cp=2"),
             ("dp=4,zero=3,shard=2", "does not run shard=2", "a plan of lab11"),
         ] {
-            let error = flag(text).of_lab("lab04", &runs).unwrap_err();
+            let error = flag(text).of_lab("lab04").unwrap_err();
             assert!(error.what.contains(what) && error.help.contains(help), "{text}: {error}");
         }
-        assert!(StrategyFlag::default().of_lab("lab04", &runs).unwrap().is_none());
+        assert!(StrategyFlag::default().of_lab("lab04").unwrap().is_none());
+    }
+
+    /// What no lab teaches is refused until labs.toml has a lab that does.
+    #[test]
+    fn a_new_labs_axis_is_found() {
+        let mut course = Course::read().unwrap();
+        let strategy: Strategy = "dp=4,zero=3,shard=2".parse().unwrap();
+        let help = |course: &Course, lab| not_run(course, &strategy, lab).map(|(_, help)| help);
+        assert!(help(&course, "lab12").unwrap().starts_with("a plan of lab11"));
+        let axes = vec!["shard".to_string()];
+        let runs = vec!["dp".to_string(), "zero".to_string()];
+        let last = course.labs.last().unwrap().clone();
+        course.labs.push(Lab { name: "lab99".into(), axes, runs, ..last });
+        let says = "lab99 has it: cargo run --bin lab99 -- --strategy dp=4,zero=3,shard=2";
+        assert_eq!(help(&course, "lab04").unwrap(), says);
+        assert_eq!(help(&course, "lab99"), None);
+        assert_eq!(help(&course, "lab12"), None, "it runs what any lab teaches");
     }
 
     #[test]
