@@ -7,7 +7,7 @@
 use anyhow::{Context, Result};
 use kit::show::Screen;
 use kit::{Clock, Part};
-use lab02::tree::{Branch, tree};
+use labs::lab02::tree::{Branch, tree};
 use shardlab::allocator::{self, Counting};
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampler, Sampling};

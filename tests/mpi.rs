@@ -7,6 +7,7 @@ use suite::program::program;
 mod suite;
 
 use anyhow::{Context, Result, bail, ensure};
+use kit::{Course, UnderMpi};
 use shardlab::comm::{Comm, CommError, Options, Reduce};
 use shardlab::difference::largest_difference;
 use shardlab::launch;
@@ -826,65 +827,17 @@ fn lab03_like_threads(mpirun: &Mpirun) -> Result<()> {
 /// On three ranks, where the library adds in its own order.
 fn every_lab(mpirun: &Mpirun) -> Result<()> {
     let tiny = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --warmup 2 --steps 6 --eval-iters 2 --out o";
-    let small =
-        "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --warmup 2 --steps 3 --lr 0.1 --out o";
-    for (lab, flags, says, broken) in [
-        (program("lab00"), "--info", "DISTRIBUTED_BACKEND=mpi", Some("duplicate-rank")),
-        (program("lab01"), "--up-to 1 --out o", "19 of 19", Some("wrong-order")),
-        (
-            program("lab01"),
-            "--feed readers 2 --out o",
-            "every rank got its own batch",
-            None,
-        ),
-        (program("lab02"), "--steps 12 --out o", "the loss fell", Some("same-batches")),
-        (program("lab03"), tiny, "all ranks hold the same model", Some("same-batches")),
-        (program("lab04"), small, "4 of 4", Some("local-norm")),
-        (
-            program("lab05"),
-            "--layers 1 --heads 3 --embd 48 --block 12 --batch 2 --steps 3 --out o",
-            "bitwise equal",
-            Some("mean"),
-        ),
-        (
-            program("lab06"),
-            "--layers 6 --heads 2 --embd 16 --block 8 --batch 2 --pace 0 --schedule interleaved --micro-batches 6 --out o --trace t.json",
-            "live activations are those of the list",
-            Some("untied"),
-        ),
-        (
-            program("lab07"),
-            "--layers 3 --heads 2 --embd 32 --block 16 --batch 2 --steps 3 --tp 1 --pp 3 --trace t.json",
-            "copies of parameters are the same",
-            Some("untied"),
-        ),
-        (
-            program("lab08"),
-            "--layers 1 --embd 16 --block 16 --lr 0.01 --steps 30 --poison 16 17 --save-every 8 --out o --trace t.json",
-            "resumed at a checkpoint = trained without a stop",
-            Some("one-rank"),
-        ),
-        (
-            program("lab09"),
-            "--heads 2 --embd 16 --block 8 --steps 4 --save-after 2 --from dp=3 --to dp=2,zero=3 pp=2 dp=1 --out o",
-            "3 of 3 jobs",
-            Some("first-data"),
-        ),
-        (
-            program("lab10"),
-            "--seq 16 --batch 6 --out o",
-            "every strategy generates one rank's tokens",
-            Some("ungathered"),
-        ),
-        (
-            program("lab12"),
-            "--steps 3 --out o",
-            "one token changes its document alone",
-            Some("stale-kv"),
-        ),
-        // It computes alone: one process speaks.
-        (program("lab11"), "--devices 16 --model llama-3-8b", "every plan fits", None),
-    ] {
+    let course = Course::read()?;
+    let mut runs: Vec<(&str, &UnderMpi)> =
+        course.labs.iter().map(|lab| (&*lab.name, &lab.mpi)).collect();
+    let feed = UnderMpi {
+        flags: "--feed readers 2 --out o".into(),
+        says: "every rank got its own batch".into(),
+        breaks: None,
+    };
+    runs.push(("lab01", &feed));
+    for (name, UnderMpi { flags, says, breaks }) in runs {
+        let lab = program(name);
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();
         let output = mpirun.start(3, Path::new(lab), &flags, dir.path(), &[])?;
@@ -908,7 +861,7 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
                 ensure!(events.iter().any(computes), "{lab}: rank {rank} has no span");
             }
         }
-        let Some(broken) = broken else { continue };
+        let Some(broken) = breaks else { continue };
         let output = mpirun.start(
             3,
             Path::new(lab),

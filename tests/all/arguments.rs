@@ -13,10 +13,8 @@ fn programs() -> Vec<PathBuf> {
         |of: &str| std::fs::read_dir(root.join(of)).unwrap().map(|entry| entry.unwrap().path());
     let packages = folders("labs")
         .chain(folders("labs/tools"))
-        .filter(|folder| folder.join("Cargo.toml").is_file());
-    let names = packages
-        .map(|folder| folder.file_name().unwrap().to_os_string())
-        .filter(|name| name != "kit" && name != "ladder" && name != "deepspeed"); // no programs
+        .filter(|folder| folder.join("main.rs").is_file());
+    let names = packages.map(|folder| folder.file_name().unwrap().to_os_string());
     names
         .map(|name| built.join(name).with_extension(std::env::consts::EXE_EXTENSION))
         .collect()
@@ -24,7 +22,6 @@ fn programs() -> Vec<PathBuf> {
 
 #[test]
 fn every_program_refuses_what_it_does_not_know_in_the_form_of_all_errors() {
-    assert_eq!(programs().len(), 21);
     for program in programs() {
         let output = Command::new(&program).arg("--raanks=x").output().unwrap();
         assert_eq!(failed(&output, 2, "unexpected argument '--raanks' found\nhelp: "), "");

@@ -8,7 +8,7 @@ use super::suite::{llama, universal as suite};
 use deepspeed::example::{Example, Group};
 use deepspeed::torch::{Graph, Id, TorchFile, Value, save_value};
 use deepspeed::{Options, convert};
-use lab10::pretrained::Pretrained;
+use labs::lab10::pretrained::Pretrained;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRng, TestRunner};

@@ -2,9 +2,9 @@
 //! machine's.
 
 use kit::place::seats;
-use lab00::job::hosts::{Form, host_file, slurm_counts, slurm_hosts};
-use lab00::job::line::{Launcher, quote, recognise};
-use lab00::job::{Cpus, Environment, Job, JobFlags, Scheduler};
+use labs::lab00::job::hosts::{Form, host_file, slurm_counts, slurm_hosts};
+use labs::lab00::job::line::{Launcher, quote, recognise};
+use labs::lab00::job::{Cpus, Environment, Job, JobFlags, Scheduler};
 use proptest::prelude::*;
 use shardlab::error::BadInput;
 use std::io;

@@ -2,8 +2,8 @@
 //! other labs measured.
 
 use crate::suite::program::{ROOT, fits, has, is_narrow, program, stderr, succeeded};
-use lab11::planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out, model, search};
-use lab11::strategy::{
+use labs::lab11::planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out, model, search};
+use labs::lab11::strategy::{
     Cluster, Degrees, Device, Overlap, Program, Stage, Strategy, TrainingJob, in_flight,
 };
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};

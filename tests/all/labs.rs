@@ -74,36 +74,14 @@ fn labs_are_in_order_and_say_what_they_are() {
     }
 }
 
-/// Flags that make a lab's run short, with as many lines on the screen as without.
-fn short_run(name: &str) -> &'static str {
-    match name {
-        "lab00" | "lab01" | "lab11" => "",
-        "lab02" => "--ranks 2 --batch 2",
-        "lab03" => {
-            "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --steps 40 --eval-interval 20 --eval-iters 1"
-        }
-        "lab04" => "--layers 2 --heads 2 --embd 32 --block 16 --batch 2 --warmup 2 --steps 2",
-        "lab05" => "--layers 2 --heads 4 --embd 32 --block 16 --batch 4 --warmup 2 --steps 4",
-        "lab06" => "--layers 8 --heads 2 --embd 16 --block 8 --batch 2 --pace 2ms",
-        "lab07" => "--layers 2 --heads 4 --embd 32 --block 16 --batch 1 --steps 2",
-        "lab08" => {
-            "--layers 1 --embd 16 --block 16 --batch 1 --steps 30 --poison 16 17 --save-every 8 --lr 0.01"
-        }
-        "lab09" => "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2",
-        "lab10" => "--seq 16 --batch 4",
-        "lab12" => "--layers 2 --heads 4 --embd 32 --steps 3",
-        _ => panic!("{name}: add flags that make its run short"),
-    }
-}
-
 /// The question, what answers it, and the checks: together on a terminal of 45 lines and 80
 /// columns. What is more is printed by flags.
 #[test]
 fn a_labs_screen_begins_and_ends_as_labs_toml_says() {
     let labs = labs();
     for (i, this) in labs.iter().enumerate() {
-        let Lab { name, title, takes, question, takeaway, .. } = this;
-        let screen = succeeded(&lab(name, short_run(name)));
+        let Lab { name, title, takes, question, takeaway, short, .. } = this;
+        let screen = succeeded(&lab(name, short));
         let title = format!("{name} · {title}");
         let takes = format!("about {takes}");
         let gap = " ".repeat(80 - title.chars().count() - takes.len());
@@ -128,11 +106,11 @@ fn a_labs_screen_begins_and_ends_as_labs_toml_says() {
 
 #[test]
 fn every_lab_takes_a_link_and_ascii_means_ascii() {
-    for Lab { name, ranks, .. } in labs() {
+    for Lab { name, ranks, short, .. } in labs() {
         // lab11 computes, and sends nothing. lab01 would time the link for seconds.
         let takes = ranks > 1 && name != "lab01";
         let link = if takes { "--link 10us,1GB/s" } else { "" };
-        let screen = succeeded(&lab(&name, &format!("{} --ascii {link}", short_run(&name))));
+        let screen = succeeded(&lab(&name, &format!("{short} --ascii {link}")));
         assert!(screen.is_ascii(), "{name}: {screen}");
     }
 }

@@ -161,7 +161,7 @@ fn in_a_slurm_job_the_line_is_srun() {
 #[test]
 fn without_a_job_the_line_is_local() {
     let cluster = Cluster::new(&[("mpirun", &launcher(OPEN_MPI))]);
-    let cores = lab00::job::Cpus::here().cores;
+    let cores = labs::lab00::job::Cpus::here().cores;
     assert_eq!(cluster.line("-n 1 lab03", &[]), "mpirun -n 1 lab03");
     let more = cores + 1;
     assert_eq!(

@@ -5,7 +5,7 @@ use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use half::{bf16, f16};
-use lab10::pretrained::{Pretrained, Stream};
+use labs::lab10::pretrained::{Pretrained, Stream};
 use safetensors::tensor::{Dtype, TensorView};
 use shardlab::comm::Comm;
 use shardlab::difference::largest_difference;
@@ -309,7 +309,7 @@ fn gguf_has_the_same_weights() {
     assert_eq!(ModelShape { family: SHAPE.family, ..shape }, SHAPE);
     std::fs::write(
         dir.path().join("config.json"),
-        lab10::to_config(&ModelShape { layers: 3, ..SHAPE }).unwrap(),
+        labs::lab10::to_config(&ModelShape { layers: 3, ..SHAPE }).unwrap(),
     )
     .unwrap();
     assert!(

@@ -1,7 +1,7 @@
 //! The training loop that the book shows: on one device, and the same with data parallelism.
 
 use anyhow::Result;
-use lab02::MlpConfig;
+use labs::lab02::MlpConfig;
 use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::model::LinearStack;

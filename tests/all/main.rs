@@ -44,6 +44,7 @@ mod llama;
 mod loops;
 mod one_trainer;
 mod operations;
+mod packages;
 mod pipeline;
 mod plain;
 mod recorded_orders;

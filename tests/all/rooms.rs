@@ -1,7 +1,8 @@
 //! The library's rooms: the table in `src/lib.rs` has them in order, and each knows only rooms
-//! above it. The packages' floors, and what a lesson may know.
+//! above it. What a lesson may know.
 
 use crate::imports::{code, paths, rust_files, taken, taken_paths, text, without_tests};
+use crate::packages::{labs, packages};
 use crate::suite::program::ROOT;
 use std::path::{Path, PathBuf};
 
@@ -121,61 +122,6 @@ fn no_two_rooms_have_types_of_one_name() {
     assert_eq!(types(&without_tests(&format!("{source}{tests}"))), ["A", "C"]);
 }
 
-/// The floor of each package, from the library up. A package depends only on floors below its own.
-const FLOORS: [&[&str]; 9] = [
-    &["bf16-products"],
-    &["shardlab"],
-    &["kit"],
-    &["deepspeed"],
-    &[
-        "lab00", "lab01", "lab02", "lab03", "lab04", "lab05", "lab06", "lab07", "lab08", "lab09",
-        "lab10", "lab11", "lab12",
-    ],
-    &["capstone", "ladder"],
-    &["book"],
-    &["ds_to_universal", "formats", "launch", "memory", "scaling", "workbook"],
-    &["web"],
-];
-
-/// Which packages of ours a package depends on, tests aside.
-fn dependencies(manifest: &str) -> Vec<String> {
-    let manifest: toml::Table = manifest.parse().unwrap();
-    let dependencies = manifest["dependencies"].as_table().unwrap().keys();
-    dependencies
-        .filter(|name| FLOORS.concat().contains(&name.as_str()))
-        .cloned()
-        .collect()
-}
-
-#[test]
-fn a_package_depends_only_on_floors_below_its_own() {
-    let root = Path::new(ROOT);
-    let folder = |name: &str| match name {
-        "shardlab" => root.to_path_buf(),
-        "bf16-products" => root.join("bf16"),
-        "web" => root.join(name),
-        name if ["kit", "deepspeed", "capstone", "ladder"].contains(&name)
-            || name.starts_with("lab") =>
-        {
-            root.join("labs").join(name)
-        }
-        name => root.join("labs/tools").join(name),
-    };
-    for (floor, packages) in FLOORS.into_iter().enumerate() {
-        for package in packages {
-            let used = dependencies(&text(&folder(package).join("Cargo.toml")));
-            let below = FLOORS[..floor].concat();
-            let wrong: Vec<&String> =
-                used.iter().filter(|name| !below.contains(&name.as_str())).collect();
-            assert!(wrong.is_empty(), "{package} depends on {wrong:?}");
-        }
-    }
-    assert_eq!(
-        dependencies("[dependencies]\nlab05.workspace = true\nserde = \"1\"\n"),
-        ["lab05"]
-    );
-}
-
 /// What a lesson's file has that is not the lesson.
 fn beside_the_lesson(source: &str) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -229,20 +175,14 @@ fn beside_the_lesson(source: &str) -> Vec<String> {
 
 #[test]
 fn a_lesson_is_the_lesson() {
+    let packages = packages();
     let mut wrong = Vec::new();
-    let mut lessons = 0;
-    for package in FLOORS.concat().into_iter().filter(|name| name.starts_with("lab")) {
-        let lab = Path::new(ROOT).join("labs").join(package);
-        // The other labs' lessons are their programs still.
-        if !lab.join("lib.rs").exists() {
-            continue;
-        }
-        lessons += 1;
-        for what in beside_the_lesson(&text(&lab.join("lesson.rs"))) {
-            wrong.push(format!("labs/{package}/lesson.rs: {what}"));
+    for lab in labs(&packages) {
+        let lesson = lab.join("lesson.rs");
+        for what in beside_the_lesson(&text(&Path::new(ROOT).join(&lesson))) {
+            wrong.push(format!("{}: {what}", lesson.display()));
         }
     }
-    assert!(lessons >= 3, "only {lessons} lessons were read");
     assert!(
         wrong.is_empty(),
         "{}\nflags, screens and what runs in which order are in the lab's other files",

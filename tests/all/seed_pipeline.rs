@@ -1,12 +1,12 @@
 //! The pipeline of a real log: 8 ranks (tensor 2, pipeline 4), 4 chunks per rank, 8 micro-batches,
 //! and a dynamic order. Its last lines are those of two tensor ranks that run different passes.
 
-use lab06::choice::{Choice, step_dynamic};
-use lab06::dynamic::{
+use labs::lab06::choice::{Choice, step_dynamic};
+use labs::lab06::dynamic::{
     JOB, SCHEDULE, disagree, numbered, small_layers, strategy, train, with_a_late_message,
 };
-use lab06::uneven::{Disagreement, Uneven, simulate_uneven};
-use lab06::unpipelined;
+use labs::lab06::uneven::{Disagreement, Uneven, simulate_uneven};
+use labs::lab06::unpipelined;
 use shardlab::comm::Reduce;
 use shardlab::data::Corpus;
 use shardlab::difference::largest_difference;

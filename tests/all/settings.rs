@@ -2,7 +2,9 @@
 //! kit's `flags/names.rs` knows their flags.
 
 use crate::imports::{rust_files, text, without_tests};
+use crate::labs::labs;
 use crate::suite::program::{ROOT, program, succeeded};
+use kit::Lab;
 use shardlab::data::Corpus;
 use shardlab::train::Config;
 use std::path::Path;
@@ -107,8 +109,7 @@ fn each_setting_that_an_error_names_has_a_flag() {
     settings.retain(|name| !METHODS.contains(&name.as_str()));
     assert!(settings.len() > 20, "only {settings:?} were found");
     let mut help = String::new();
-    for lab in 0..=12 {
-        let lab = format!("lab{lab:02}");
+    for Lab { name: lab, .. } in labs() {
         help += &succeeded(&Command::new(program(&lab)).arg("--help").output().unwrap());
     }
     for setting in settings {

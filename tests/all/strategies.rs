@@ -1,10 +1,8 @@
 //! `--strategy TEXT` beside the flags that say the same: each pair is refused, or obeyed. No lab
 //! ignores one of them.
 
+use crate::labs::labs;
 use crate::suite::program::{lab, stderr, succeeded};
-
-/// The labs that take a strategy's text.
-const LABS: [&str; 8] = ["lab03", "lab04", "lab05", "lab06", "lab07", "lab08", "lab10", "lab12"];
 
 /// A flag with a value, and the part of a text that says the same.
 const SAME: [(&str, &str, &str); 21] = [
@@ -80,12 +78,24 @@ fn flags(name: &str) -> Vec<(String, String)> {
     all
 }
 
+/// The labs that take a strategy's text, with their flags.
+fn labs_with_a_strategy() -> Vec<(String, Vec<(String, String)>)> {
+    let all = labs().into_iter().map(|lab| (flags(&lab.name), lab.name));
+    let takes = |flags: &[(String, String)]| flags.iter().any(|(flag, _)| flag == "--strategy");
+    let found: Vec<_> = all
+        .filter(|(flags, _)| takes(flags))
+        .map(|(flags, name)| (name, flags))
+        .collect();
+    assert!(found.iter().any(|(name, _)| name == "lab03"), "{found:?}");
+    found
+}
+
 /// A new flag about how ranks divide a job belongs to one of the lists, and to that of kit's
 /// `flags/twice.rs`.
 #[test]
 fn every_flag_of_a_strategy_is_known_here() {
-    for name in LABS {
-        for (flag, heading) in flags(name) {
+    for (name, flags) in labs_with_a_strategy() {
+        for (flag, heading) in flags {
             let known = SAME.iter().any(|(same, ..)| *same == flag) || OTHERS.contains(&&*flag);
             let about = ["Strategy", "Ranks and network"].contains(&&*heading);
             assert!(known || !about, "{name} {flag}");
@@ -96,8 +106,8 @@ fn every_flag_of_a_strategy_is_known_here() {
 #[test]
 fn a_flag_that_a_strategy_says_too_is_refused_by_every_lab() {
     let mut refused = 0;
-    for name in LABS {
-        let has: Vec<String> = flags(name).into_iter().map(|(flag, _)| flag).collect();
+    for (name, flags) in labs_with_a_strategy() {
+        let has: Vec<String> = flags.into_iter().map(|(flag, _)| flag).collect();
         for (flag, value, part) in SAME {
             let said = part.rsplit(',').next().unwrap();
             let key = said.split('=').next().unwrap();
@@ -105,7 +115,7 @@ fn a_flag_that_a_strategy_says_too_is_refused_by_every_lab() {
                 if text != part && SIZES.contains(&flag) {
                     continue;
                 }
-                let output = lab(name, &format!("--strategy {text} {flag} {value}"));
+                let output = lab(&name, &format!("--strategy {text} {flag} {value}"));
                 let error = stderr(&output);
                 assert_eq!(output.status.code(), Some(2), "{name} {text} {flag}: {error}");
                 assert!(output.stdout.is_empty(), "{name} {text} {flag}");

@@ -1,7 +1,7 @@
 //! lab10's benchmarks, one after the other in one process: all memory is free again.
 
 use crate::alone;
-use lab10::{Benchmark, Harness, Model, all, run_distributed_benchmark};
+use labs::lab10::{Benchmark, Harness, Model, all, run_distributed_benchmark};
 use shardlab::allocator;
 use shardlab::comm::Options;
 use shardlab::tensor::Precision;

@@ -1,8 +1,8 @@
 //! Every algorithm against the definition of its collective, in values and in messages.
 
 use half::{bf16, f16};
-use lab01::by_algorithm;
-use lab01::formula;
+use labs::lab01::by_algorithm;
+use labs::lab01::formula;
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Task};
 use shardlab::comm::{Comm, CommTraffic, Element, Reduce};
 use std::fmt::Debug;

@@ -1,8 +1,8 @@
 //! A Llama that ranks share, against the Llama in one piece: training, generation, fine-tuning.
 
 use super::parity::loss_rounding;
-use lab10::pretrained::Pretrained;
-use lab10::{Continuation, TokenSampling, generate};
+use labs::lab10::pretrained::Pretrained;
+use labs::lab10::{Continuation, TokenSampling, generate};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::difference::largest_difference;
@@ -227,7 +227,7 @@ pub fn write_folder(dir: &Path, shape: &ModelShape) -> anyhow::Result<()> {
         .collect::<anyhow::Result<_>>()?;
     std::fs::write(
         dir.join("config.json"),
-        lab10::to_config(shape).expect("a Llama has a config.json"),
+        labs::lab10::to_config(shape).expect("a Llama has a config.json"),
     )?;
     Ok(safetensors::serialize_to_file(views, None, &dir.join("model.safetensors"))?)
 }

@@ -1,7 +1,7 @@
 //! Training on N ranks compared with training on one.
 
 use kit::parity::{self, Trained};
-use lab02::{MlpConfig, iterate};
+use labs::lab02::{MlpConfig, iterate};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Batch, Corpus, Sampling};
 use shardlab::difference::{largest_difference, largest_relative_difference, same_bits};

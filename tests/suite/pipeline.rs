@@ -2,7 +2,7 @@
 
 use super::parity::{config, loss_rounding, train_large_batch};
 use kit::parity::stored_values;
-use lab06::{Unpipelined, unpipelined};
+use labs::lab06::{Unpipelined, unpipelined};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, same_bits};
 use shardlab::mesh::{Axis, Coordinates};

@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use kit::help;
 use kit::reader::Folders;
 use kit::show::{Screen, bytes_binary, bytes_decimal, seconds};
-use lab01::formula;
+use labs::lab01::formula;
 use serde_json::{Value, json};
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Collective, Task};

@@ -6,7 +6,9 @@
 use crate::draw::Loads;
 use anyhow::{Context, Result};
 use kit::show::bytes_decimal;
-use lab11::strategy::{Cluster, Device, Load, Program, Recompute, Stage, Strategy, TrainingJob};
+use labs::lab11::strategy::{
+    Cluster, Device, Load, Program, Recompute, Stage, Strategy, TrainingJob,
+};
 use serde_json::{Value, json};
 use shardlab::plan::{BytesEach, ModelShape};
 

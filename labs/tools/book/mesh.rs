@@ -5,8 +5,8 @@
 //! both.
 
 use anyhow::{Context, Result};
-use lab11::planner::model;
-use lab11::strategy::{Cluster, Degrees, Device, Stage, Strategy, TrainingJob};
+use labs::lab11::planner::model;
+use labs::lab11::strategy::{Cluster, Degrees, Device, Stage, Strategy, TrainingJob};
 use serde_json::{Value, json};
 use shardlab::mesh::{Axis, Coordinates, Layout, Order};
 use shardlab::plan::Portion;

@@ -4,9 +4,9 @@
 
 use anyhow::{Context, Result};
 use kit::show::{bytes_decimal, percent, seconds, thousands};
-use lab11::likely;
-use lab11::planner::{Accuracy, Made, Plan, Search, decide, model, search};
-use lab11::strategy::{Cluster, Degrees, Device, Recompute, TrainingJob, cell};
+use labs::lab11::likely;
+use labs::lab11::planner::{Accuracy, Made, Plan, Search, decide, model, search};
+use labs::lab11::strategy::{Cluster, Degrees, Device, Recompute, TrainingJob, cell};
 use serde_json::{Value, json};
 
 const MODELS: [&str; 7] = [

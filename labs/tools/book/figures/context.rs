@@ -1,7 +1,7 @@
 //! Context parallelism: the square of queries and keys, cut in two ways among four ranks.
 
 use crate::draw::{Align, Coat, Ink, Sketch};
-use lab12::{Cell, Grid};
+use labs::lab12::{Cell, Grid};
 use shardlab::parallel::context::Slicing;
 
 const RANKS: usize = 4;

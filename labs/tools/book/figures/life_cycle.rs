@@ -3,7 +3,7 @@
 use crate::draw::{Align, Coat, Ink, Sketch};
 use anyhow::Result;
 use kit::show::significant;
-use lab10::stages;
+use labs::lab10::stages;
 
 const MODEL: &str = "llama-3.2-1b";
 

@@ -3,7 +3,7 @@
 use crate::draw::{Align, Ink, Sketch, Stroke};
 use anyhow::Result;
 use kit::show::{Activity, Bar};
-use lab06::Predicted;
+use labs::lab06::Predicted;
 use shardlab::parallel::pipeline::{Pipeline, Schedule};
 
 const PIPELINE: Pipeline = Pipeline { ranks: 4, chunks: 1, micro_batches: 8 };

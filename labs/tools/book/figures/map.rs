@@ -6,8 +6,8 @@
 
 use anyhow::{Context, Result};
 use kit::show::svg::{Anchor, Page, Point, WIDTH, framed, rank_colour};
-use lab11::planner::{model, search};
-use lab11::strategy::{Cluster, Degrees, Device, TrainingJob};
+use labs::lab11::planner::{model, search};
+use labs::lab11::strategy::{Cluster, Degrees, Device, TrainingJob};
 
 /// Devices of the picture, and parts of everything that is cut.
 const PARTS: usize = 4;

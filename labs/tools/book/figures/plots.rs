@@ -3,7 +3,7 @@
 use crate::over_a_step::{Keep, activations_over_a_step};
 use anyhow::{Context, Result};
 use kit::show::{Plot, Series, bytes_binary, bytes_decimal, seconds};
-use lab01::{benchmark, predict};
+use labs::lab01::{benchmark, predict};
 use serde_json::Value;
 use shardlab::comm::algorithms::Collective;
 use shardlab::plan::{DropoutMasks, ModelShape, Network};

@@ -4,7 +4,7 @@ use crate::draw::{Align, Ink, Sketch, Stroke};
 use anyhow::{Context, Result};
 use kit::Peaks;
 use kit::show::significant;
-use lab11::strategy::Device;
+use labs::lab11::strategy::Device;
 use shardlab::plan::ModelShape;
 
 const MODEL: &str = "llama-3-8b";

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kit::show::{Plot, Series, thousands};
-use lab01::predict::scaled;
+use labs::lab01::predict::scaled;
 use shardlab::plan::Network;
 
 /// The speed-up on 4 to 65,536 ranks of Polaris, which the table beside it prints.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kit::show::{Chart, percent};
-use lab06::Predicted;
+use labs::lab06::Predicted;
 use shardlab::parallel::pipeline::{Pipeline, Schedule};
 
 /// One step of 4 ranks and 8 micro-batches. Time counts forward passes of a rank, and the peak

@@ -4,7 +4,7 @@ use super::holdings_of;
 use crate::draw::{Align, Coat, Ink, Sketch};
 use anyhow::Result;
 use kit::show::bytes_decimal;
-use lab10::{DsConfig, PipelineConfig, make_ds_config};
+use labs::lab10::{DsConfig, PipelineConfig, make_ds_config};
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::Portion;
 

@@ -1,0 +1,48 @@
+//! All labs: what is code of each. What is data of them is in `labs/labs.toml`, and whoever needs
+//! no more than that reads [`kit::Course`].
+
+use anyhow::Result;
+use kit::Question;
+use std::process::ExitCode;
+
+/// A lab's code, as other programs call it.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// For instance `lab03`.
+    pub name: &'static str,
+    /// Runs it as its own program does, with this process's command line.
+    pub run: fn() -> ExitCode,
+    /// Computes the question that it asks before it runs.
+    pub prediction: fn() -> Result<Question>,
+}
+
+macro_rules! labs {
+    ($($lab:ident,)*) => {
+        pub use {$($lab),*};
+
+        /// All labs, in order.
+        pub const ALL: &[Entry] = &[$(Entry {
+            name: stringify!($lab),
+            run: || kit::lab($lab::run, $lab::prediction),
+            prediction: $lab::prediction,
+        }),*];
+    };
+}
+
+labs! {
+    // labs: written by `workbook dev update`
+    lab00,
+    lab01,
+    lab02,
+    lab03,
+    lab04,
+    lab05,
+    lab06,
+    lab07,
+    lab08,
+    lab09,
+    lab10,
+    lab11,
+    lab12,
+    // end of labs
+}
