@@ -185,9 +185,10 @@ fn each_path_has_a_timetable_of_its_minutes() {
         // A timetable has the path's name, at least as far as its comma.
         let of =
             |table: &(String, usize)| path == table.0 || path.starts_with(&format!("{},", table.0));
-        let at = timetables.iter().position(of);
-        let at = at.unwrap_or_else(|| panic!("{path} has no timetable"));
-        assert_eq!(timetables.remove(at).1, minutes, "{path}: the minutes of its timetable");
+        let (its, others): (Vec<_>, Vec<_>) = timetables.into_iter().partition(of);
+        assert!(!its.is_empty(), "{path} has no timetable");
+        assert!(its.iter().all(|table| table.1 == minutes), "{path}: {minutes}, and {its:?}");
+        timetables = others;
     }
     assert!(timetables.is_empty(), "timetables of no path: {timetables:?}");
 }
@@ -304,7 +305,7 @@ const MOST_WORDS: [usize; 3] = [31_600, 2_500, 3_500];
 
 /// Words of the five pages for those who teach, which nobody else reads: 1,000 each, and the bars
 /// of their tables, which are counted as words.
-const MOST_WORDS_TO_TEACH: usize = 5_500;
+const MOST_WORDS_TO_TEACH: usize = 5_800;
 
 #[test]
 fn the_book_is_short_enough_to_be_read() {

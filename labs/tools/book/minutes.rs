@@ -111,18 +111,23 @@ fn clock_row(line: &str) -> Option<(usize, &str, &str)> {
     row(cells).filter(|_| clock.contains(':'))
 }
 
-/// Each timetable's name, and its minutes without meals.
+/// The name of each timetable's path, and its minutes without meals. A path can have a second one,
+/// below a heading of its own: for another kind of room.
 ///
 /// # Errors
 /// If the page cannot be read.
 pub fn timetables(root: &Path) -> Result<Vec<(String, usize)>> {
     let page = page_text(root, CLOCKS)?;
-    let tables = page.split("\n### ").skip(1).map(|section| {
-        let rows = section.lines().filter_map(clock_row);
-        let minutes = rows.filter(|row| row.1 != "lunch").map(|row| row.0).sum();
-        (section.lines().next().unwrap_or_default().to_string(), minutes)
-    });
-    Ok(tables.collect())
+    let mut all = Vec::new();
+    for section in page.split("\n### ").skip(1) {
+        let path = section.lines().next().unwrap_or_default();
+        for table in section.split("\n#### ") {
+            let rows = table.lines().filter_map(clock_row);
+            let minutes = rows.filter(|row| row.1 != "lunch").map(|row| row.0).sum();
+            all.push((path.to_string(), minutes));
+        }
+    }
+    Ok(all)
 }
 
 /// A page's minutes, by the rule.
