@@ -8,22 +8,29 @@
     // A second window of the same page follows, where the browser lets them talk.
     const other = slides.length && "BroadcastChannel" in window ? new BroadcastChannel("shardlab-slides") : null;
 
+    // A slide names its decks. Half a day A is one page, and the short form of its deck has the slides of a taste.
+    function decks(slide) {
+        if (slide.dataset.decks) return slide.dataset.decks.split("|");
+        return slide.classList.contains("taste") ? ["half a day", "90 minutes"] : ["half a day"];
+    }
+
     function show(number) {
         at = Math.min(Math.max(number, 0), deck.length - 1);
         slides.forEach(slide => slide.classList.toggle("now", slide === deck[at]));
         other?.postMessage(slides.indexOf(deck[at]));
     }
 
-    // The slides of the short deck alone, or all.
-    function choose(short) {
-        root.classList.toggle("taste", short);
-        deck = slides.filter(slide => !short || slide.classList.contains("taste"));
-        slides.forEach(slide => { delete slide.dataset.number; });
+    // The slides of one deck: the others are neither shown nor printed.
+    function choose(name) {
+        deck = slides.filter(slide => decks(slide).includes(name));
+        slides.forEach(slide => {
+            slide.classList.toggle("out", !deck.includes(slide));
+            delete slide.dataset.number;
+        });
         deck.forEach((slide, i) => { slide.dataset.number = `${slide.classList.contains("taste") ? "· " : ""}${i + 1} / ${deck.length}`; });
     }
 
-    function present(short) {
-        choose(short);
+    function present() {
         root.classList.add("presenting");
         // A browser may refuse, and then the window is as large as it is.
         root.requestFullscreen?.().catch(() => {});
@@ -36,6 +43,14 @@
         deck[at].scrollIntoView();
     }
 
+    // An output is as large as its lines and columns let it be.
+    function measure(slide) {
+        const lines = [...slide.querySelectorAll("pre")].flatMap(pre => pre.textContent.trimEnd().split("\n"));
+        if (!lines.length) return;
+        slide.style.setProperty("--lines", lines.length);
+        slide.style.setProperty("--columns", Math.max(...lines.map(line => [...line].length)));
+    }
+
     const keys = {
         ArrowRight: () => show(at + 1), ArrowDown: () => show(at + 1), PageDown: () => show(at + 1), " ": () => show(at + 1),
         ArrowLeft: () => show(at - 1), ArrowUp: () => show(at - 1), PageUp: () => show(at - 1),
@@ -43,15 +58,21 @@
     };
 
     if (slides.length) {
-        choose(false);
+        slides.forEach(measure);
+        // Paths before labs, and each in the order of its first slide.
+        const all = [...new Set(slides.flatMap(decks))];
+        const isLab = name => /^lab\d/.test(name);
+        const choice = document.createElement("select");
+        choice.setAttribute("aria-label", "slides");
+        for (const name of [...all.filter(name => !isLab(name)), ...all.filter(isLab)]) choice.add(new Option(name));
+        choice.addEventListener("change", () => choose(choice.value));
+        choose(choice.value);
+        const button = document.createElement("button");
+        button.textContent = "Present";
+        button.addEventListener("click", present);
         const bar = document.createElement("p");
         bar.className = "decks";
-        for (const [short, name] of [[true, "90 minutes"], [false, "half a day"]]) {
-            const button = document.createElement("button");
-            button.textContent = `Present: ${name}`;
-            button.addEventListener("click", () => present(short));
-            bar.append(button, " ");
-        }
+        bar.append(choice, " ", button);
         slides[0].before(bar);
         // mdBook's own keys turn pages: these come first.
         window.addEventListener("keydown", event => {
@@ -65,7 +86,7 @@
             if (!document.fullscreenElement && root.classList.contains("presenting")) leave();
         });
         window.addEventListener("click", event => {
-            if (root.classList.contains("presenting") && !event.target.closest("a, button")) show(at + 1);
+            if (root.classList.contains("presenting") && !event.target.closest("a, button, select")) show(at + 1);
         });
         other?.addEventListener("message", event => {
             if (root.classList.contains("presenting")) return;

@@ -194,6 +194,12 @@ fn place(line: &str, word: &str, taken: &[(usize, usize)]) -> Option<(usize, usi
     })
 }
 
+/// The name of each path on the page of the paths, with the pages that it names.
+pub(super) fn pages_of_paths(page: &str) -> Vec<(String, Vec<String>)> {
+    let pages = |path: Path| path.rows.into_iter().flat_map(|row| row.pages).collect();
+    paths(page).into_iter().map(|path| (path.name.clone(), pages(path))).collect()
+}
+
 /// The paths of the page, each in its rows. A row that names an earlier path stands for that
 /// path's.
 fn paths(page: &str) -> Vec<Path> {

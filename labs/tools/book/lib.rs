@@ -16,7 +16,8 @@
 //!   `straggler.rs` and `drift.rs`: eight of them, with `noise.rs`; `schedules.rs` and `plans.rs`:
 //!   thousands of cases for two
 //!
-//! `predictions.rs` asks each lab for the question on its page.
+//! `predictions.rs` asks each lab for the question on its page, and `decks.rs` makes the slides of
+//! every lab.
 //!
 //! `site.rs` builds it all into one folder, with the labs that run on its pages; `heads.rs` says in
 //! each page's head what it is about.
@@ -29,6 +30,7 @@ mod bad_batch;
 mod colours;
 mod compare;
 mod cut;
+mod decks;
 mod draw;
 mod drift;
 mod exposed;

@@ -3,12 +3,15 @@
 
 use super::aids::Aids;
 use super::colours::coloured;
+use super::decks::with_decks;
 use super::predictions::{predictions, with_prediction};
 use anyhow::{Context, Result, bail};
+use kit::Course;
 use pulldown_latex::config::DisplayMode;
 use pulldown_latex::{Parser, RenderConfig, Storage, mathml};
 use serde_json::Value;
 use std::io::{Read, Write};
+use std::path::Path;
 
 /// mdBook's preprocessor: reads (context, book) as JSON from stdin, writes the book with its
 /// formulas as MathML, its outputs in their colours, and aids to reading, to stdout. With the
@@ -28,11 +31,15 @@ pub fn preprocess(args: &[String]) -> Result<()> {
         .context("cannot read what mdBook hands over")?;
     let mut both: [Value; 2] =
         serde_json::from_str(&json).context("mdBook hands over (context, book) as JSON")?;
-    let [_, book] = &mut both;
+    let [context, book] = &mut both;
+    let folder = context["root"].as_str().context("mdBook hands over where the book is")?;
+    let root = Path::new(folder).parent().context("the book is in the checkout")?.to_owned();
+    let course = Course::read()?;
     let aids = Aids::read(book)?;
     let questions = predictions()?;
     pages(book, &|file, page| {
-        let page = coloured(&mathml_of_page(&aids.add(file, page))?);
+        let page = with_decks(&course, &root, page)?;
+        let page = coloured(&mathml_of_page(&aids.add(file, &page))?);
         with_prediction(&questions, file, &page)
     })?;
     std::io::stdout()
