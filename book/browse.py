@@ -454,7 +454,7 @@ def try_slides(browser, url):
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     found = []
     for theme in ["light", "navy"]:
-        browser.execute_script("document.documentElement.className = arguments[0]", theme)
+        browser.execute_script("document.documentElement.className = arguments[0]", f"js {theme}")
         found += [f"{what} ({theme})" for what in browser.execute_script(SLIDES)]
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     return found + ([] if browser.current_url == url else ["a slide's key also turns the page"])

@@ -6,6 +6,9 @@ use anyhow::{Context, Result};
 use kit::{Course, Lab};
 use std::path::Path;
 
+/// A heading of two lines.
+const LONGEST: usize = 90;
+
 /// Where a page has all slides.
 const PLACE: &str = "<section class=\"decks\"></section>\n";
 
@@ -40,9 +43,12 @@ fn decks(course: &Course, root: &Path) -> Result<String> {
         let picture = read(root, &format!("book/outputs/{}.svg", lab.picture))?;
         let page = read(root, &format!("book/src/{page}")).unwrap_or_default();
         out += &slide(&caption(lab, &page, &picture), picture.trim());
-        for file in [&lab.output, &lab.breaks] {
+        for (file, usual) in [(&lab.output, "The run"), (&lab.breaks, "What goes wrong")] {
             let text = read(root, &format!("book/outputs/{file}.txt"))?;
-            out += &slide(&what_ran(&text), &format!("```text\n{}\n```", text.trim_end()));
+            out += &slide(
+                &what_ran(&text).unwrap_or(usual.into()),
+                &format!("```text\n{}\n```", text.trim_end()),
+            );
         }
         out += &slide("To take home", &takeaway(lab, course.labs.get(i + 1)));
     }
@@ -81,6 +87,7 @@ fn notes(lab: &Lab) -> String {
 }
 
 /// The first sentence below the picture on the lab's page, or else what the picture says of itself.
+/// A long one ends at its colon.
 fn caption(lab: &Lab, page: &str, picture: &str) -> String {
     let include = format!("/{}.svg}}}}", lab.picture);
     let below = page.split_once(&include).map(|(_, below)| below);
@@ -91,18 +98,21 @@ fn caption(lab: &Lab, page: &str, picture: &str) -> String {
     };
     let caption = below.and_then(|figure| inside(figure, "<figcaption>", "</figcaption>"));
     let says = caption.or_else(|| inside(picture, "aria-label=\"", "\"")).unwrap_or_default();
-    let sentence = says.split_once(". ").map_or(says.as_str(), |(first, _)| first);
+    let until = |text: &str, mark: &str| text.split(mark).next().unwrap_or_default().to_string();
+    let sentence = until(&says, ". ");
+    let sentence = if sentence.len() > LONGEST {
+        until(&sentence, ": ")
+    } else {
+        sentence
+    };
     sentence.trim_end_matches('.').to_string()
 }
 
-/// What an output is of, by its first line: the command that was typed.
-fn what_ran(output: &str) -> String {
+/// The mistake that an output shows, if the command in its first line asks for one.
+fn what_ran(output: &str) -> Option<String> {
     let typed = output.split("\n  ").next().unwrap_or_default();
-    let flag = typed.split("--break ").nth(1).and_then(|rest| rest.split_whitespace().next());
-    match flag {
-        Some(mistake) => format!("Break it: {}", mistake.replace('-', " ")),
-        None => "The run".to_string(),
-    }
+    let mistake = typed.split("--break ").nth(1)?.split_whitespace().next()?;
+    Some(format!("Break it: {}", mistake.replace('-', " ")))
 }
 
 fn takeaway(lab: &Lab, next: Option<&Lab>) -> String {
@@ -163,11 +173,9 @@ mod tests {
         let page = "<figure>\n{{#include ../outputs/nodes.svg}}\n<figcaption>One. Two.</figcaption>\n</figure>";
         assert_eq!(caption(lab, page, picture), "One");
         assert_eq!(caption(lab, "no figure", picture), "Two nodes");
-        assert_eq!(
-            what_ran("$ cargo run --bin lab03 -- --break no-average\n"),
-            "Break it: no average"
-        );
-        assert_eq!(what_ran("$ cargo run --bin lab03\n  check  --break x\n"), "The run");
+        let broken = what_ran("$ cargo run --bin lab03 -- --break no-average\n");
+        assert_eq!(broken.unwrap(), "Break it: no average");
+        assert_eq!(what_ran("$ cargo run --bin lab03\n  check  --break x\n"), None);
     }
 
     #[test]
