@@ -89,7 +89,7 @@ fn fits(pattern: &str, folder: &str) -> bool {
 
 fn floor(package: &Package) -> Option<usize> {
     let is_on = |floor: &&[&str]| floor.iter().any(|pattern| fits(pattern, &package.folder));
-    FLOORS.iter().position(|floor| is_on(&floor))
+    FLOORS.iter().position(is_on)
 }
 
 /// What is wrong with the floors of packages.
