@@ -30,7 +30,7 @@ macro_rules! labs {
 }
 
 labs! {
-    // labs: written by `workbook dev update`
+    // labs: written by workbook dev update
     lab00,
     lab01,
     lab02,

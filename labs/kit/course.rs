@@ -68,6 +68,8 @@ pub struct Lab {
     /// The flags of the runs on its sheet, after the prediction.
     pub sheet: Vec<String>,
     pub mpi: UnderMpi,
+    /// Its rows on the path of two days, and in their timetable.
+    pub two_days: Option<TwoDays>,
     /// In order.
     #[serde(default, rename = "exercise")]
     pub exercises: Vec<Exercise>,
@@ -81,6 +83,17 @@ pub struct UnderMpi {
     pub says: String,
     /// A mistake that its checks must notice there too, of `--break`.
     pub breaks: Option<String>,
+}
+
+/// A lab's rows on the second of two days.
+#[derive(Clone, Debug, Deserialize)]
+pub struct TwoDays {
+    /// The exercise that belongs to them.
+    pub with: Option<String>,
+    /// What one ends with, on the path.
+    pub ends: String,
+    /// What all do, in the room.
+    pub room: String,
 }
 
 /// A task: something to write or to repair.
@@ -121,12 +134,7 @@ impl Course {
     /// Reads `labs/labs.toml`, as it was when this program was compiled. Its commands are those
     /// that work here.
     pub fn read() -> Result<Course, BadInput> {
-        let mut course: Course = toml::from_str(include_str!("../labs.toml")).map_err(|error| {
-            BadInput::new(
-                format!("labs/labs.toml is damaged: {error}"),
-                "restore it with git, and build again",
-            )
-        })?;
+        let mut course = Course::parse(include_str!("../labs.toml"))?;
         let of_labs = course.labs.iter_mut().flat_map(|lab| &mut lab.exercises);
         for exercise in of_labs.chain(&mut course.ladder.exercises) {
             exercise.debrief = commands(&exercise.debrief);
@@ -135,6 +143,16 @@ impl Course {
             }
         }
         Ok(course)
+    }
+
+    /// Reads the text of a `labs/labs.toml`, and leaves its commands as they are.
+    pub fn parse(text: &str) -> Result<Course, BadInput> {
+        toml::from_str(text).map_err(|error| {
+            BadInput::new(
+                format!("labs/labs.toml is damaged: {error}"),
+                "mend it, or restore it with git, and build again",
+            )
+        })
     }
 
     /// All exercises, in order.

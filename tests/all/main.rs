@@ -6,6 +6,23 @@
 #[path = "../suite/mod.rs"]
 mod suite;
 
+// labs: written by workbook dev update
+mod lab00;
+mod lab01;
+mod lab02;
+mod lab03;
+mod lab04;
+mod lab05;
+mod lab06;
+mod lab07;
+mod lab08;
+mod lab08_scaling;
+mod lab09;
+mod lab10;
+mod lab11;
+mod lab12;
+// end of labs
+
 mod algorithms;
 mod arguments;
 mod bad_steps;
@@ -21,20 +38,6 @@ mod golden;
 mod hostile;
 mod imports;
 mod jobs;
-mod lab00;
-mod lab01;
-mod lab02;
-mod lab03;
-mod lab04;
-mod lab05;
-mod lab06;
-mod lab07;
-mod lab08;
-mod lab08_scaling;
-mod lab09;
-mod lab10;
-mod lab11;
-mod lab12;
 mod labs;
 mod late;
 #[cfg(unix)]

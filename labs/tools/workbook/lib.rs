@@ -13,8 +13,7 @@
 //! results), `submit.rs` and `report.rs` (many readers in one table), `solutions.rs` with
 //! `recognised.rs` (everything on paper, for those who teach), `quiz/` (questions whose answers the
 //! labs compute), `doctor.rs` (does this machine have what all of this needs?), `serve.rs` with
-//! `pages.rs` (the
-//! book, with what its pages need to run labs).
+//! `pages.rs` (the book, with what its pages need to run labs). `dev/` is for those who write labs.
 
 mod attempt;
 mod capstone;
@@ -22,6 +21,7 @@ mod child;
 mod command;
 mod compile;
 mod desk;
+pub mod dev;
 mod doctor;
 mod document;
 mod ladder;

@@ -19,6 +19,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
+use workbook::dev::Dev;
 use workbook::{self, Attempt, Desk, Document, Health, Outcome, Progress, Readers, Workbook, quiz};
 
 /// The ladder's scores count what programs hold.
@@ -130,6 +131,9 @@ enum Action {
         /// Write the Markdown into this file, not to stdout
         file: Option<PathBuf>,
     },
+    /// For those who write labs: CONTRIBUTING.md says when
+    #[command(subcommand)]
+    Dev(Dev),
 }
 
 fn main() -> ExitCode {
@@ -192,6 +196,7 @@ fn run() -> Result<ExitCode> {
         Some(Action::Solutions { for_instructors, file }) => {
             hand_out(&screen, *for_instructors, file.as_deref())?
         }
+        Some(Action::Dev(dev)) => return dev.run(&screen),
         Some(Action::Quiz { list, answers }) => quiz(&screen, *list, *answers)?,
     }
     Ok(ExitCode::SUCCESS)
