@@ -6,7 +6,6 @@ use kit::Question;
 use std::process::ExitCode;
 
 /// A lab's code, as other programs call it.
-#[derive(Clone, Copy)]
 pub struct Entry {
     /// For instance `lab03`.
     pub name: &'static str,

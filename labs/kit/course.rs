@@ -76,7 +76,7 @@ pub struct Lab {
 }
 
 /// How a lab is tried on three MPI processes.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct UnderMpi {
     pub flags: String,
     /// A part of what it says, once.
@@ -116,6 +116,13 @@ pub struct Exercise {
     pub debrief: String,
     /// From a first push to the idea itself, never the code.
     pub hints: Vec<String>,
+}
+
+impl Lab {
+    /// The exercises of the main path.
+    pub fn to_write(&self) -> impl Iterator<Item = &Exercise> {
+        self.exercises.iter().filter(|exercise| !exercise.optional)
+    }
 }
 
 impl Exercise {
@@ -197,6 +204,13 @@ impl Course {
             }
         }
     }
+}
+
+/// A phrase as the beginning of a sentence, such as a lab's takeaway.
+pub fn capitalized(text: &str) -> String {
+    let mut rest = text.chars();
+    let first = rest.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(rest).collect()
 }
 
 /// A mistake that an exercise's check recognises, from `checks/NAME.mistakes.toml`.

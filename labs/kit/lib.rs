@@ -64,7 +64,7 @@ pub mod trace;
 pub use arguments::{arguments, lab, main};
 pub use beside::Beside;
 pub use clock::{Clock, Lap, Part, StepTimes};
-pub use course::{Course, Exercise, Lab, Ladder, Mistake, TwoDays, UnderMpi};
+pub use course::{Course, Exercise, Lab, Ladder, Mistake, TwoDays, UnderMpi, capitalized};
 pub use evaluator::Evaluator;
 pub use flags::{
     CommFlags, DataFlags, EvalFlags, LogFlags, ModelFlags, OptimFlags, Order, RunFlags, Slowest,

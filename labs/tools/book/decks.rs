@@ -3,7 +3,7 @@
 
 use super::aids::pages_of_paths;
 use anyhow::{Context, Result};
-use kit::{Course, Lab};
+use kit::{Course, Lab, capitalized};
 use std::path::Path;
 
 /// A heading of two lines.
@@ -68,15 +68,15 @@ fn question(Lab { name, question, takes, ranks, .. }: &Lab) -> String {
 
 /// A speaker's note is the sheet that everyone holds.
 fn notes(lab: &Lab) -> String {
-    let Lab { name, title, exercises, .. } = lab;
+    let Lab { name, title, .. } = lab;
     let place = format!("{name} · {title}").to_lowercase();
     let place: String = place
         .chars()
         .filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-')
         .map(|c| if c == ' ' { '-' } else { c })
         .collect();
-    let to_write = exercises.iter().filter(|exercise| !exercise.optional);
-    let to_write: Vec<String> = to_write
+    let to_write: Vec<String> = lab
+        .to_write()
         .map(|exercise| format!("`{}` ({} minutes)", exercise.name, exercise.minutes))
         .collect();
     format!(
@@ -116,8 +116,7 @@ fn what_ran(output: &str) -> Option<String> {
 }
 
 fn takeaway(lab: &Lab, next: Option<&Lab>) -> String {
-    let (first, rest) = lab.takeaway.split_at(1);
-    let mut out = format!("<p class=\"large\">{}{rest}</p>", first.to_uppercase());
+    let mut out = format!("<p class=\"large\">{}</p>", capitalized(&lab.takeaway));
     if let Some(next) = next {
         out += &format!("\n\nNext: {}, {}", next.name, next.announced);
     }

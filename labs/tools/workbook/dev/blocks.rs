@@ -4,7 +4,7 @@
 //! [`BLOCKS`]; a test finds an invented lab in each of them.
 
 use super::read;
-use kit::{Course, Exercise, Lab, TwoDays};
+use kit::{Course, Exercise, Lab, TwoDays, capitalized};
 use shardlab::error::BadInput;
 use std::path::Path;
 
@@ -195,9 +195,8 @@ fn sheets(given: &Given) -> Result<String, BadInput> {
             };
             commands += &format!("\ncargo run --bin {name}{flags}");
         }
-        let to_write = lab.exercises.iter().filter(|exercise| !exercise.optional);
         let to_write: Vec<String> =
-            to_write.map(|exercise| format!("`{}`", exercise.name)).collect();
+            lab.to_write().map(|exercise| format!("`{}`", exercise.name)).collect();
         let to_write = to_write.join(", ");
         let takeaway = capitalized(&lab.takeaway);
         format!(
@@ -249,8 +248,8 @@ fn with(day: &TwoDays) -> String {
         .map_or(String::new(), |exercise| format!(", with `{exercise}`"))
 }
 
-/// A table's rows, with the row of each lab that has one on the second of two days: in its place, or
-/// behind the row of the lab before it. `row` is given the row as it is, or nothing.
+/// A table's rows, with the row of each lab that has one on the second of two days: in its place,
+/// or behind the row of the lab before it. `row` is given the row as it is, or nothing.
 fn with_labs(
     given: &Given,
     is_of: impl Fn(&str, &Lab) -> bool,
@@ -292,12 +291,6 @@ fn modules(given: &Given) -> Result<String, BadInput> {
     }
     names.sort();
     Ok(names.iter().map(|name| format!("mod {name};")).collect::<Vec<_>>().join("\n"))
-}
-
-fn capitalized(text: &str) -> String {
-    let mut rest = text.chars();
-    rest.next()
-        .map_or(String::new(), |first| first.to_uppercase().chain(rest).collect())
 }
 
 /// A number as a word: `thirteen`.

@@ -21,8 +21,8 @@ use std::process::ExitCode;
 /// What a lab's author lets the workbook do.
 #[derive(Subcommand)]
 pub enum Dev {
-    /// Write what follows from labs/labs.toml: the lists of labs in the README, the book and Cargo's
-    /// files, the exercises' list, the sheets, the minutes and clocks
+    /// Write what follows from labs/labs.toml: the lists of labs in the README, the book and
+    /// Cargo's files, the exercises' list, the sheets, the minutes and clocks
     Update,
 }
 
