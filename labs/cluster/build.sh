@@ -63,7 +63,7 @@ texts() {
         typed_here "$file" >"$new/$file"
     done
     # What checks say of mistakes, and notes for pages: the instructor's document has it.
-    for file in labs/*/checks/*.mistakes.toml labs/instructors/*.md; do
+    for file in labs/*/checks/*.mistakes.toml labs/instructors/*.md labs/lab*/instructors.md; do
         mkdir -p "$new/${file%/*}"
         cp "$file" "$new/$file"
     done

@@ -138,7 +138,7 @@ fn chapters_say_what_labs_toml_says_and_have_all_their_sections() {
         for exercise in exercise {
             assert!(exercises.contains(&exercise.name), "{name}: its exercise {}", exercise.name);
         }
-        let notes = text(format!("labs/instructors/{name}.md"));
+        let notes = text(format!("labs/{name}/instructors.md"));
         assert!(notes.starts_with(&format!("# {name} · {title}\n\n- ")), "{name}: its notes");
     }
 }
@@ -410,6 +410,10 @@ fn listings_are_there_and_used_and_every_page_with_one_shows_a_run() {
     for folder in ["labs", "src"] {
         for file in rust_files(&root().join(folder)) {
             let file = file.strip_prefix(root()).unwrap().to_path_buf();
+            // A lab that is begun from it has a page for its listings.
+            if file.starts_with("labs/tools/workbook/dev/skeleton") {
+                continue;
+            }
             let nobody = BTreeSet::new();
             assert_eq!(
                 &anchors(&file),

@@ -1,4 +1,5 @@
-//! What programs refuse: `tests/refusals` shows commands and what they print, as a terminal does.
+//! What programs refuse: a lab's `refusals.txt`, and the files in `tests/refusals`, show commands
+//! and what they print, as a terminal does.
 //!
 //! Every command ends with exit code 2. `[..]` stands for anything within a line, such as the
 //! memory of this machine. `REFUSALS=overwrite cargo test --test all -- refusals::` writes the
@@ -164,9 +165,12 @@ fn programs_refuse_what_the_files_show() {
     std::fs::create_dir(path("folder")).unwrap();
     foreign(folder.path());
     models(folder.path());
+    let others = std::fs::read_dir(Path::new(ROOT).join("tests/refusals")).unwrap();
+    let others = others.map(|entry| entry.unwrap().path());
+    let of_lab = |lab: kit::Lab| Path::new(ROOT).join("labs").join(lab.name).join("refusals.txt");
+    let of_labs = crate::labs::labs().into_iter().map(of_lab).filter(|file| file.exists());
     std::thread::scope(|scope| {
-        for entry in std::fs::read_dir(Path::new(ROOT).join("tests/refusals")).unwrap() {
-            let file = entry.unwrap().path();
+        for file in of_labs.chain(others) {
             // A build with MPI runs what a launcher starts.
             if !(cfg!(feature = "mpi") && file.ends_with("launchers.txt")) {
                 let folder = folder.path();

@@ -1,6 +1,7 @@
 //! The workbook as its readers use it: every blank, every answer, the mistakes that checks must
 //! tell apart, the commands.
 
+mod authors;
 mod mistakes;
 #[cfg(unix)]
 mod serving;

@@ -51,22 +51,14 @@ fn length(text: &str) -> String {
     format!("It has {pages} pages, at {lines_of_page} lines a page and {width} characters a line.")
 }
 
-/// What to ask on a page, and where people get stuck: a file for each page that has such notes, the
-/// labs' pages in their order, then the others.
+/// What to ask on a page, and where people get stuck: the labs' pages in their order, then the
+/// others, each with a file of its own.
 fn notes(course: &Course, desk: &Desk) -> Result<String, BadInput> {
-    let folder = desk.root.join("labs/instructors");
-    let mut names = Vec::new();
-    for file in files_of(&folder)? {
-        names.extend(file.file_name().map(|name| name.to_string_lossy().into_owned()));
-    }
-    let place = |name: &String| {
-        let is_of = |lab: &kit::Lab| name.strip_suffix(".md") == Some(lab.name.as_str());
-        course.labs.iter().position(is_of).unwrap_or(usize::MAX)
-    };
-    names.sort_by_key(|name| (place(name), name.clone()));
+    let of_lab = |lab: &kit::Lab| desk.root.join("labs").join(&lab.name).join("instructors.md");
+    let of_labs = course.labs.iter().map(of_lab);
     let mut text = String::new();
-    for name in names {
-        text += &format!("\n##{}", read(&folder.join(name))?);
+    for file in of_labs.chain(files_of(&desk.root.join("labs/instructors"))?) {
+        text += &format!("\n##{}", read(&file)?);
     }
     Ok(text)
 }

@@ -1,9 +1,12 @@
-//! For those who write labs: what follows from `labs/labs.toml` is written, not typed.
+//! For those who write labs: a lab's files are begun from a skeleton, and what follows from
+//! `labs/labs.toml` is written, not typed.
 //!
 //! Reading order: `blocks.rs` (which parts of which files follow from it), `update.rs` (writes
-//! them).
+//! them), `new.rs` (begins a lab), `check.rs` (what it still lacks).
 
 mod blocks;
+mod check;
+mod new;
 mod update;
 
 pub use blocks::{BLOCKS, Block, in_words};
@@ -21,6 +24,15 @@ use std::process::ExitCode;
 /// What a lab's author lets the workbook do.
 #[derive(Subcommand)]
 pub enum Dev {
+    /// Begin a lab: write all that one consists of, from a skeleton that compiles and runs
+    New {
+        /// The lab that comes next, for example lab13
+        name: String,
+        /// A few words, for example "Experts"
+        title: String,
+    },
+    /// Say what a lab still lacks, in the order in which one works
+    Check { name: String },
     /// Write what follows from labs/labs.toml: the lists of labs in the README, the book and
     /// Cargo's files, the exercises' list, the sheets, the minutes and clocks
     Update,
@@ -34,6 +46,11 @@ impl Dev {
     pub fn run(&self, screen: &Screen) -> Result<ExitCode> {
         let root = checkout()?;
         match self {
+            Dev::New { name, title } => new::new(screen, &root, name, title)?,
+            Dev::Check { name } if !check::check(screen, &root, name)? => {
+                return Ok(ExitCode::FAILURE);
+            }
+            Dev::Check { .. } => {}
             Dev::Update => update::update(screen, &root)?,
         }
         Ok(ExitCode::SUCCESS)
@@ -61,4 +78,23 @@ fn read(root: &Path, file: &str) -> Result<String, BadInput> {
     files::text(&root.join(file), files::LIST).map_err(|error| {
         BadInput::new(format!("cannot read {file}: {error}"), "restore it with git")
     })
+}
+
+/// All files below a folder of the checkout, seen from its root, in order.
+fn in_checkout(root: &Path, folder: &str) -> Result<Vec<String>, BadInput> {
+    let unreadable = |error: std::io::Error| {
+        BadInput::new(format!("cannot read {folder}: {error}"), "restore it with git")
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(root.join(folder)).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            files.extend(in_checkout(root, &name)?);
+        } else {
+            files.push(name);
+        }
+    }
+    files.sort();
+    Ok(files)
 }

@@ -1,0 +1,237 @@
+//! Says what is still missing of a lab, in the order in which one works: files that are not there,
+//! what the skeleton has left to write (`TODO`), a notebook that has not run, and blocks that are
+//! not up to date. What only a run can show is for the command that each step names.
+
+use super::new::skeleton;
+use super::{BLOCKS, course, in_checkout, read};
+use kit::show::Screen;
+use kit::{Course, Lab};
+use shardlab::error::BadInput;
+use std::path::Path;
+
+/// What the skeleton has where something is to be written.
+const TO_WRITE: &str = "TODO";
+
+/// So many things of a step are shown.
+const MOST_SHOWN: usize = 12;
+
+/// A step of the work.
+struct Step {
+    name: &'static str,
+    /// How its files' names begin; a file belongs to the step that says most of its name. `labNN`
+    /// stands for the lab's name.
+    files: &'static [&'static str],
+    /// The command that shows whether it is done.
+    shows: &'static str,
+}
+
+/// In the order in which one works.
+const STEPS: [Step; 6] = [
+    Step {
+        name: "entry",
+        files: &[ENTRIES],
+        shows: "cargo run --bin workbook -- dev update",
+    },
+    Step {
+        name: "lesson",
+        files: &["labs/labNN/lesson.rs"],
+        shows: "cargo run --bin labNN",
+    },
+    Step {
+        name: "program",
+        files: &["labs/labNN/", "tests/"],
+        shows: "cargo test --test all -- labNN:: rooms:: refusals::",
+    },
+    Step {
+        name: "exercise",
+        files: &["labs/labNN/exercises/", "labs/labNN/solutions/", "labs/labNN/checks/"],
+        shows: "SHARDLAB_MISTAKES=labNN cargo test --test all -- --ignored workbook::",
+    },
+    Step {
+        name: "page",
+        files: &["book/", "labs/labNN/instructors.md"],
+        shows: "cargo test --test all -- book::",
+    },
+    Step {
+        name: "notebook",
+        files: &["notebooks/"],
+        shows: "notebooks/run.py --write labNN",
+    },
+];
+
+const ENTRIES: &str = "labs/labs.toml";
+
+/// Something that is missing.
+struct Finding {
+    file: String,
+    says: String,
+}
+
+/// Prints what is missing, and returns whether nothing is.
+pub(super) fn check(screen: &Screen, root: &Path, name: &str) -> Result<bool, BadInput> {
+    let course = course(root)?;
+    let Some(lab) = course.labs.iter().find(|lab| lab.name == name) else {
+        let what = format!("labs/labs.toml has no {name}");
+        let help = format!("begin it:  cargo run --bin workbook -- dev new {name} \"Title\"");
+        return Err(BadInput::new(what, help));
+    };
+    let missing = missing(root, lab)?;
+    let mut next = None;
+    for (place, step) in STEPS.iter().enumerate() {
+        let of_step = missing.iter().filter(|finding| step_of(&finding.file, name) == place);
+        let says: Vec<&str> = of_step.map(|finding| finding.says.as_str()).collect();
+        report(screen, step.name, &says, next.is_none());
+        if !says.is_empty() {
+            next.get_or_insert_with(|| step.shows.replace("labNN", name));
+        }
+    }
+    let stale = stale(root, &course)?;
+    report(screen, "blocks", &stale, next.is_none());
+    if !stale.is_empty() {
+        next.get_or_insert("cargo run --bin workbook -- dev update".into());
+    }
+    screen.say(match &next {
+        Some(next) => format!("\n  Write what is missing. Then:  {next}"),
+        None => "\n  Nothing is missing that can be seen without a run. Then:  .ci/run".into(),
+    });
+    Ok(next.is_none())
+}
+
+/// The step to which a file belongs.
+fn step_of(file: &str, name: &str) -> usize {
+    let fits = |step: &Step| {
+        let beginnings = step.files.iter().map(|begins| begins.replace("labNN", name));
+        let fitting = beginnings.filter(|begins| file.starts_with(begins));
+        fitting.map(|begins| begins.len()).max()
+    };
+    (0..STEPS.len()).max_by_key(|&place| fits(&STEPS[place])).unwrap_or_default()
+}
+
+/// A step's line, and below it what is missing, if it is the step to work at.
+fn report(screen: &Screen, step: &str, missing: &[impl AsRef<str>], in_full: bool) {
+    let says = match missing.len() {
+        0 => "nothing is missing",
+        1 => "1 thing is missing",
+        _ => &format!("{} things are missing", missing.len()),
+    };
+    let mark = if missing.is_empty() {
+        screen.tick()
+    } else {
+        screen.cross()
+    };
+    screen.say(screen.mark(&mark, step, says));
+    if !in_full {
+        return;
+    }
+    for says in missing.iter().take(MOST_SHOWN) {
+        screen.say(screen.mark("", "", says.as_ref()));
+    }
+    if missing.len() > MOST_SHOWN {
+        let more = format!("and {} more", missing.len() - MOST_SHOWN);
+        screen.say(screen.mark("", "", &more));
+    }
+}
+
+/// What is missing in the lab's files, and what is left to write in them.
+fn missing(root: &Path, lab: &Lab) -> Result<Vec<Finding>, BadInput> {
+    let mut files = files_of(root, lab)?;
+    files.extend(in_checkout(root, &format!("labs/{}", lab.name))?);
+    files.sort();
+    files.dedup();
+    let mut found = Vec::new();
+    for file in files {
+        if !root.join(&file).is_file() {
+            found.push(Finding { says: format!("{file} is not there"), file });
+            continue;
+        }
+        let text = read(root, &file)?;
+        for (number, line) in (1..).zip(text.lines()) {
+            let is_its = file != ENTRIES || is_of(lab, &text, number);
+            if let Some((_, what)) = line.split_once(TO_WRITE).filter(|_| is_its) {
+                let what = what.trim_matches([':', ',', ' ', '"']);
+                let says = format!("{file}:{number} {what}");
+                found.push(Finding { file: file.clone(), says });
+            }
+        }
+        if file.ends_with(".ipynb") && !text.contains("\"fingerprint\"") {
+            found.push(Finding { says: format!("{file} was not run"), file });
+        }
+    }
+    Ok(found)
+}
+
+/// The files that the lab must have: the skeleton's, and those that its entry names.
+fn files_of(root: &Path, lab: &Lab) -> Result<Vec<String>, BadInput> {
+    let Lab { name, title, picture, output, breaks, exercises, .. } = lab;
+    let mut files: Vec<String> =
+        skeleton(root, name, title)?.into_iter().map(|piece| piece.file).collect();
+    // Of these, the skeleton has examples.
+    files.retain(|file| !file.contains("_first.") && !file.starts_with("book/outputs/"));
+    files.push(format!("book/outputs/{picture}.svg"));
+    files.extend([output, breaks].map(|text| format!("book/outputs/{text}.txt")));
+    for exercise in exercises {
+        let file = exercise.file();
+        files.extend(
+            ["exercises", "solutions", "checks"]
+                .map(|folder| format!("labs/{name}/{folder}/{file}")),
+        );
+        files.push(format!("labs/{name}/checks/{}", file.replace(".rs", ".mistakes.toml")));
+    }
+    Ok(files)
+}
+
+/// Whether a line of `labs/labs.toml` belongs to the lab's entry.
+fn is_of(lab: &Lab, entries: &str, number: usize) -> bool {
+    let name = format!("name = \"{}\"", lab.name);
+    let before = entries.lines().take(number);
+    let named = before.filter(|line| line.starts_with("name = \"lab") && !line.contains('-'));
+    named.last() == Some(&name)
+}
+
+/// The files whose blocks are not what follows from `labs/labs.toml`.
+fn stale(root: &Path, course: &Course) -> Result<Vec<String>, BadInput> {
+    let mut files = Vec::new();
+    for block in BLOCKS {
+        let text = read(root, block.file)?;
+        let is = block.is(&text)?;
+        if block.should(root, course, is)? != is {
+            files.push(format!("{} is not up to date", block.file));
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_belongs_to_the_step_that_says_most_of_its_name() {
+        let name = |file| STEPS[step_of(file, "lab13")].name;
+        for (file, step) in [
+            ("labs/labs.toml", "entry"),
+            ("labs/lab13/lesson.rs", "lesson"),
+            ("labs/lab13/run.rs", "program"),
+            ("tests/all/lab13.rs", "program"),
+            ("labs/lab13/checks/lab13_a.mistakes.toml", "exercise"),
+            ("labs/lab13/instructors.md", "page"),
+            ("book/outputs/lab13-a.txt", "page"),
+            ("notebooks/lab13.ipynb", "notebook"),
+        ] {
+            assert_eq!(name(file), step, "{file}");
+        }
+    }
+
+    #[test]
+    fn a_line_belongs_to_the_lab_above_it() {
+        let course = Course::read().unwrap();
+        let [lab00, lab01] = &course.labs[..2] else {
+            panic!("two labs")
+        };
+        let entries = "[[lab]]\nname = \"lab00\"\n[[lab.exercise]]\nname = \"lab00-a\"\ntask\n\
+                       [[lab]]\nname = \"lab01\"\ntask\n";
+        let of = |lab| (1..=8).filter(|&line| is_of(lab, entries, line)).collect::<Vec<_>>();
+        assert_eq!(of(lab00), [2, 3, 4, 5, 6]);
+        assert_eq!(of(lab01), [7, 8]);
+    }
+}

@@ -1,0 +1,105 @@
+//! Writes what a lab consists of, for a lab that is not there yet.
+//!
+//! The folder `skeleton` beside this file has the files of a lab where they stand in a checkout,
+//! with `labNN`, `NN` and `TITLE` for its name, its number and its title. To give labs one more
+//! file, put it there.
+
+use super::update::{replace, update};
+use super::{course, in_checkout, read};
+use anyhow::Result;
+use kit::show::Screen;
+use shardlab::error::BadInput;
+use std::path::Path;
+
+const SKELETON: &str = "labs/tools/workbook/dev/skeleton";
+
+/// Lists that have an entry of each lab: the skeleton's is put at their end.
+const LISTS: [&str; 2] = ["labs/labs.toml", "book/outputs.toml"];
+
+/// A title has as many characters at most: beside it a screen says how long the lab takes.
+const LONGEST_TITLE: usize = 42;
+
+/// A file that a lab consists of: its place in the checkout, and its text before anyone has changed
+/// it.
+pub(super) struct Piece {
+    pub file: String,
+    pub text: String,
+}
+
+/// Writes the lab's files and what follows from its entry.
+pub(super) fn new(screen: &Screen, root: &Path, name: &str, title: &str) -> Result<()> {
+    let next = format!("lab{:02}", course(root)?.labs.len());
+    if name != next {
+        let what = format!("{name} is not the lab that comes next");
+        return Err(BadInput::new(what, format!("labs have no gaps: call it {next}")).into());
+    }
+    ensure_title(title)?;
+    let pieces = skeleton(root, name, title)?;
+    // Nothing is written unless all can be.
+    let is_list = |piece: &Piece| LISTS.contains(&piece.file.as_str());
+    if let Some(there) =
+        pieces.iter().find(|piece| !is_list(piece) && root.join(&piece.file).exists())
+    {
+        let what = format!("{} is there already", there.file);
+        return Err(BadInput::new(what, "move it away, if nobody needs it").into());
+    }
+    for piece in &pieces {
+        let before = if is_list(piece) {
+            read(root, &piece.file)?
+        } else {
+            String::new()
+        };
+        if let Some(folder) = root.join(&piece.file).parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        replace(root, &piece.file, &(before + &piece.text))?;
+        screen.say(screen.row("written", &piece.file));
+    }
+    screen.say("");
+    update(screen, root)?;
+    screen.say(format!("\n  Next: cargo run --bin workbook -- dev check {name}"));
+    Ok(())
+}
+
+/// A title stands in Rust, TOML, JSON and Markdown.
+fn ensure_title(title: &str) -> Result<(), BadInput> {
+    let plain = |c: char| c.is_alphanumeric() || " ,'-".contains(c);
+    let begins = title.chars().next().is_some_and(char::is_alphanumeric);
+    if !begins || !title.chars().all(plain) || title.chars().count() > LONGEST_TITLE {
+        let help = format!("give letters, digits, commas and spaces: {LONGEST_TITLE} at most");
+        return Err(BadInput::new(format!("{title:?} cannot be a title"), help));
+    }
+    Ok(())
+}
+
+/// What a lab of this name and title consists of.
+pub(super) fn skeleton(root: &Path, name: &str, title: &str) -> Result<Vec<Piece>, BadInput> {
+    let number = name.trim_start_matches("lab").trim_start_matches('0');
+    let number = if number.is_empty() { "0" } else { number };
+    let named = |text: &str| text.replace("labNN", name).replace("NN", number);
+    let mut pieces = Vec::new();
+    for file in in_checkout(root, SKELETON)? {
+        let text = read(root, &file)?;
+        let place = file.strip_prefix(SKELETON).unwrap_or(&file).trim_start_matches('/');
+        pieces.push(Piece {
+            file: named(place),
+            text: named(&text).replace("TITLE", title),
+        });
+    }
+    Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_words() {
+        for title in ["Experts", "A long, long sequence", "What 3D's for"] {
+            ensure_title(title).unwrap();
+        }
+        for title in ["", " x", "a \"b\"", "a\nb", "a | b", &"long ".repeat(9)] {
+            assert!(ensure_title(title).is_err(), "{title:?}");
+        }
+    }
+}
