@@ -1,7 +1,7 @@
 //! The labs' list, `labs/labs.toml`, against everything that repeats it.
 
 use crate::suite::program::{ROOT, is_narrow, lab, stderr, succeeded};
-use kit::{Course, Exercise, Lab};
+use kit::{Course, Exercise, Lab, TwoDays};
 use std::path::Path;
 use workbook::dev::{BLOCKS, in_words};
 
@@ -138,9 +138,19 @@ fn a_lab_is_declared_once() {
     let last = course.labs.last().unwrap().clone();
     let number = last.number + 1;
     let name = format!("lab{number}");
-    course
-        .labs
-        .push(Lab { number, name: name.clone(), title: "Experts".into(), ..last });
+    let day = TwoDays {
+        with: None,
+        ends: "a plan".into(),
+        room: "predict, run".into(),
+    };
+    let invented = Lab {
+        number,
+        name: name.clone(),
+        title: "Experts".into(),
+        two_days: Some(day),
+        ..last
+    };
+    course.labs.push(invented);
     for block in BLOCKS {
         let file = text(block.file);
         let should = block.should(root, &course, block.is(&file).unwrap()).unwrap();
@@ -152,10 +162,11 @@ fn a_lab_is_declared_once() {
 /// It is what someone reads in their first five minutes.
 #[test]
 fn the_readme_is_short() {
+    let most = 137 + labs().len();
     let lines = text("README.md").lines().count();
     assert!(
-        lines <= 150,
-        "README.md has {lines} lines, more than 150: the book has pages for the rest"
+        lines <= most,
+        "README.md has {lines} lines, more than {most}: the book has pages for the rest"
     );
 }
 
