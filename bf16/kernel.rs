@@ -1,14 +1,7 @@
 //! A tile of the result, in three ways.
 
-use crate::number::{Number, unpaired};
-use crate::pack::Strides;
-use crate::product::{Destination, Product};
-
-/// Rows of a tile.
-pub const ROWS: usize = 8;
-/// Columns of a tile: two of the widest vectors. The tile's 16 vectors of sums hide the
-/// instruction's latency, and leave room for the factors.
-pub const COLS: usize = 32;
+use crate::number::unpaired;
+use crate::tile::{COLS, Destination, ROWS, Strides};
 
 /// Which instructions compute products. All give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,22 +44,28 @@ impl Way {
         }
     }
 
-    /// Computes a product this way, or in the plain way where this machine has no such
-    /// instructions.
-    pub(crate) fn run<A: Number, B: Number>(self, product: Product<A, B>) {
+    /// Does the work this way, or in the plain way where this machine has no such instructions.
+    pub(crate) fn run(self, work: impl Work) {
         match self {
-            _ if !self.is_here() => product.with::<Plain>(),
+            _ if !self.is_here() => work.with::<Plain>(),
             // SAFETY: this machine has the instructions.
             #[cfg(target_arch = "x86_64")]
-            Way::Instruction => unsafe { x86::with_instruction(product) },
+            Way::Instruction => unsafe { x86::with_instruction(work) },
             // SAFETY: the same.
             #[cfg(target_arch = "x86_64")]
-            Way::Fused => unsafe { x86::with_fused(product) },
+            Way::Fused => unsafe { x86::with_fused(work) },
             #[cfg(target_arch = "aarch64")]
-            Way::Fused => product.with::<Fused>(),
-            _ => product.with::<Plain>(),
+            Way::Fused => work.with::<Fused>(),
+            _ => work.with::<Plain>(),
         }
     }
+}
+
+/// What is compiled once for each kernel.
+pub trait Work {
+    /// Does it with kernel `K`. Inlined, so that all of it is compiled for the kernel's
+    /// instructions.
+    fn with<K: Kernel>(self);
 }
 
 /// Computes tiles of one packed block of each factor.
@@ -196,11 +195,8 @@ fn careful(a: f32, b: f32, sum: f32) -> f32 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{COLS, Fused, Kernel, ROWS};
+    use super::{COLS, Destination, Fused, Kernel, ROWS, Strides, Work};
     use crate::matrix::{Write, ends_inside};
-    use crate::number::Number;
-    use crate::pack::Strides;
-    use crate::product::{Destination, Product};
     use std::arch::x86_64::{
         __m512bh, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512,
         _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
@@ -208,13 +204,13 @@ mod x86 {
     use std::mem::transmute;
 
     #[target_feature(enable = "avx512bf16,avx512bw,avx512dq,avx512vl")]
-    pub fn with_instruction<A: Number, B: Number>(product: Product<A, B>) {
-        product.with::<Instruction>();
+    pub fn with_instruction(work: impl Work) {
+        work.with::<Instruction>();
     }
 
     #[target_feature(enable = "avx2,fma")]
-    pub fn with_fused<A: Number, B: Number>(product: Product<A, B>) {
-        product.with::<Fused>();
+    pub fn with_fused(work: impl Work) {
+        work.with::<Fused>();
     }
 
     struct Instruction;

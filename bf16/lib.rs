@@ -35,7 +35,7 @@
 //! As in Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (ACM TOMS
 //! 34(3), 2008): `pack.rs` copies blocks of both factors into the order in which a kernel reads
 //! them, and rounds them there. `product.rs` has the loops around the kernels. `kernel.rs`
-//! computes a tile of the result, in three ways ([`Way`]).
+//! computes a tile of the result (`tile.rs`), in three ways ([`Way`]).
 
 mod kernel;
 mod matrix;
@@ -44,6 +44,7 @@ mod pack;
 mod product;
 #[cfg(test)]
 mod tests;
+mod tile;
 
 pub use kernel::Way;
 pub use matrix::{Matrix, Write};

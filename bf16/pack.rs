@@ -6,18 +6,9 @@
 //! side in a packed block. Of the left factor it reads one number at a time: there the order of
 //! memory may stay.
 
-use crate::kernel::{COLS, ROWS};
 use crate::matrix::Matrix;
 use crate::number::{Number, pair};
-
-/// Where a packed left factor has its pairs.
-#[derive(Clone, Copy)]
-pub struct Strides {
-    /// From a row to the next one.
-    pub row: usize,
-    /// From a pair to the next one.
-    pub pair: usize,
-}
+use crate::tile::{COLS, ROWS, Strides};
 
 /// Packs the left factor `[rows, inner]`: `[row][pair]` if its rows are contiguous, else
 /// `[pair][row]`. There are rows for whole tiles; no one reads the sums of the last few.

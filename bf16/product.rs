@@ -1,9 +1,10 @@
 //! The loops around the kernels.
 
-use crate::kernel::{COLS, Kernel, ROWS, Way};
+use crate::kernel::{Kernel, Way, Work};
 use crate::matrix::{Matrix, Write, ends_inside};
 use crate::number::{Factor, Number};
 use crate::pack;
+use crate::tile::{COLS, Destination, ROWS};
 use std::cell::RefCell;
 
 /// Inner positions whose products have a sum of their own. It is a part of the result's definition,
@@ -66,26 +67,17 @@ fn multiply(into: Destination, a: Factor, b: Factor, way: Way) {
     });
 }
 
-/// Where sums go: rows of `c`, which are `stride` apart.
-pub struct Destination<'a> {
-    pub c: &'a mut [f32],
-    pub stride: usize,
-    pub write: Write,
-}
-
 /// One call.
-pub struct Product<'a, A, B> {
+struct Product<'a, A, B> {
     into: Destination<'a>,
     a: Matrix<'a, A>,
     b: Matrix<'a, B>,
     room: &'a mut Room,
 }
 
-impl<A: Number, B: Number> Product<'_, A, B> {
-    /// Computes it with kernel `K`. Inlined, so that packing is compiled for the kernel's
-    /// instructions.
+impl<A: Number, B: Number> Work for Product<'_, A, B> {
     #[inline(always)]
-    pub fn with<K: Kernel>(self) {
+    fn with<K: Kernel>(self) {
         let Product { into: Destination { c, stride, write }, a, b, room } = self;
         for inner in ranges(a.cols, BLOCK) {
             let write = if inner.start == 0 { write } else { Write::Add };
@@ -126,18 +118,4 @@ impl<A: Number, B: Number> Product<'_, A, B> {
 /// `0..length` in ranges of at most `step`.
 fn ranges(length: usize, step: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..length).step_by(step).map(move |start| start..length.min(start + step))
-}
-
-impl Destination<'_> {
-    /// Writes the first `width` columns of `sums`, or adds them.
-    #[inline(always)]
-    pub fn put(self, sums: &[[f32; COLS]], width: usize) {
-        for (row, sums) in sums.iter().enumerate() {
-            let c = &mut self.c[row * self.stride..][..width];
-            match self.write {
-                Write::Replace => c.copy_from_slice(&sums[..width]),
-                Write::Add => c.iter_mut().zip(sums).for_each(|(c, sum)| *c += sum),
-            }
-        }
-    }
 }
