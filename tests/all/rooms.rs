@@ -114,7 +114,7 @@ fn no_two_rooms_have_types_of_one_name() {
             }
         }
     }
-    assert!(rooms_of.len() > 150, "only {} types were found", rooms_of.len());
+    assert_eq!(rooms_of["Comm"], ["comm"]);
     let shared: Vec<_> = rooms_of.iter().filter(|(_, rooms)| rooms.len() > 1).collect();
     assert!(shared.is_empty(), "{shared:?}");
     let source = "pub struct A;\npub(crate) struct B;\npub unsafe trait C {}\n";
@@ -243,8 +243,7 @@ fn the_files_that_the_readme_names_are_there() {
         }
     }
     assert!(
-        here.len() >= 10 && missing.is_empty(),
-        "README.md has {} links to files, and these lead nowhere: {missing:?}",
-        here.len()
+        here.contains(&"CONTRIBUTING.md") && missing.is_empty(),
+        "README.md has the links {here:?}, and these lead nowhere: {missing:?}"
     );
 }

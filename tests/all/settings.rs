@@ -65,21 +65,17 @@ fn names_a_flag(text: &str) -> bool {
 #[test]
 fn the_library_knows_no_flag() {
     let mut found = Vec::new();
-    let mut seen = 0;
+    let mut seen = Vec::new();
     for (file, source) in sources() {
         if source.contains("clap::") {
             found.push(format!("{file}: clap"));
         }
         let texts = texts(&source);
-        seen += texts.len();
-        found.extend(
-            texts
-                .iter()
-                .filter(|text| names_a_flag(text))
-                .map(|text| format!("{file}: {text}")),
-        );
+        let wrong = texts.iter().filter(|text| names_a_flag(text));
+        found.extend(wrong.map(|text| format!("{file}: {text}")));
+        seen.extend(texts);
     }
-    assert!(seen > 700, "only {seen} texts were found");
+    assert!(seen.iter().any(|text| text.contains("training has diverged")), "errors' texts");
     assert!(found.is_empty(), "{}", found.join("\n"));
     let goes_on = "let a = '\"'; // \"\nf(\"4 \\\"heads\\\": \\\n   give --heads 2\");\n";
     assert_eq!(texts(goes_on).len(), 1);
@@ -107,7 +103,12 @@ fn each_setting_that_an_error_names_has_a_flag() {
     settings.sort();
     settings.dedup();
     settings.retain(|name| !METHODS.contains(&name.as_str()));
-    assert!(settings.len() > 20, "only {settings:?} were found");
+    for known in ["lr", "heads"] {
+        assert!(
+            settings.iter().any(|setting| setting == known),
+            "{known} is not in {settings:?}"
+        );
+    }
     let mut help = String::new();
     for Lab { name: lab, .. } in labs() {
         help += &succeeded(&Command::new(program(&lab)).arg("--help").output().unwrap());
