@@ -1,59 +1,46 @@
 #!/usr/bin/env python3
-"""Runs the notebooks with the real kernel, and fails on any cell that does.
+"""Runs the notebooks with the real kernel, and fails where a cell does, or prints something else than is written.
 
-    notebooks/run.py [--write | --check | --first] [NAME...]      NAME: lab00, ...; default: all
+    notebooks/run.py [--write | --check | --first] [--bin FOLDER] [NAME...]      NAME: lab00, ...; default: all
 
-Without --write, also fails where the committed outputs are stale: when the hash of a notebook's code cells and of the
-public signatures that they use is not the one noted when it was last written. --check does only this, in a second.
-Running needs nbclient and evcxr_jupyter.
+With --write, what cells print is written. A cell's metadata has rules for what may differ, such as times, in the form of
+book/outputs.toml's: {"shardlab": {"rules": [{"line": " ms", "shape": true}]}}; `book`, in FOLDER (target/debug), compares.
+--check only asks whether the cells are those that were run, in a second. Running needs nbclient and evcxr_jupyter.
 """
 
+import argparse
 import hashlib
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def signatures(words):
-    """What is public in the library and has one of these names, as it is declared: types, what stands in a file beside a
-    type of these names (its methods and fields), and functions of a room of these names."""
-    # A field ends with its line; all else goes on to its body, its value or its end.
-    item, field = r"(?:const (?=fn))?(fn|struct|enum|type|const) (\w+)[^{;]*", r"(\w+):.*"
-    declared = re.compile(rf"^( *)pub (?:{item}|{field})", re.MULTILINE)
-    found = []
-    labs = HERE.parent / "labs"
-    library = [HERE.parent / "src", labs / "kit", *labs.glob("lab*/apparatus")]
-    sources = [path for folder in library for path in folder.rglob("*.rs")]
-    for name in ["lib", "lesson", "flags", "run"]:
-        sources.extend(labs.glob(f"lab*/{name}.rs"))
-    for source in sorted(sources):
-        items = [match for match in declared.finditer(source.read_text()) if (match.group(3) or match.group(4)) in words]
-        has_type = any(match.group(2) in ("struct", "enum") for match in items)
-        in_room = source.parent.name in words
-        for match in items:
-            if has_type or (in_room and not match.group(1)):
-                found.append(" ".join(match.group(0).split()))
-    return sorted(found)
-
-
-def fingerprint(path):
-    """The hash of a notebook's code and of the signatures that it uses, and the hash noted in its file."""
-    notebook = json.loads(path.read_text())
+def hashed(notebook):
+    """The hash of a notebook's code."""
     code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    words = set(re.findall(r"\w+", "\n".join(code)))
-    now = hashlib.sha256("\n".join(code + signatures(words)).encode()).hexdigest()
-    return now, notebook["metadata"].get("shardlab", {}).get("fingerprint")
+    return hashlib.sha256("\n".join(code).encode()).hexdigest()
 
 
 def stale(path):
-    now, noted = fingerprint(path)
-    return None if now == noted else f"{path.name}: its outputs are stale; run notebooks/run.py --write {path.stem}"
+    notebook = json.loads(path.read_text())
+    if hashed(notebook) != notebook["metadata"].get("shardlab", {}).get("hash"):
+        return f"{path.name}: its cells are not those that were run; run notebooks/run.py --write {path.stem}"
+    return None
+
+
+def differences(path, notebook, book):
+    """What a run's cells have printed that is not what is written."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ipynb") as file:
+        json.dump(notebook, file)
+        file.flush()
+        compared = subprocess.run([book, "notebook", path, file.name], capture_output=True, text=True)
+    return f"{path.name}: {compared.stderr.strip()}" if compared.returncode else None
 
 
 def fold(notebook):
@@ -72,7 +59,7 @@ def fold(notebook):
             cell["outputs"] = joined
 
 
-def run(path, write, first):
+def run(path, write, first, book):
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
@@ -94,34 +81,43 @@ def run(path, write, first):
         stamps = cell.metadata.pop("execution", {})
         if "iopub.execute_input" in stamps and "shell.execute_reply" in stamps:
             ends = [stamps[name].rstrip("Z") for name in ("iopub.execute_input", "shell.execute_reply")]
-            first, last = (time.mktime(time.strptime(end[:19], "%Y-%m-%dT%H:%M:%S")) + float(end[19:] or 0) for end in ends)
-            times.append(last - first)
+            begun, ended = (time.mktime(time.strptime(end[:19], "%Y-%m-%dT%H:%M:%S")) + float(end[19:] or 0) for end in ends)
+            times.append(ended - begun)
     shown = " ".join(f"{seconds:.1f}" for seconds in times)
     print(f"{path.name}: {time.monotonic() - start:.0f} s in all, cells: {shown}", flush=True)
     if write:
-        notebook.metadata["shardlab"] = {"fingerprint": fingerprint(path)[0]}
+        notebook.metadata["shardlab"] = {"hash": hashed(notebook)}
         notebook.metadata.pop("widgets", None)
         fold(notebook)
         nbformat.write(notebook, path)
+    elif not first:
+        return differences(path, notebook, book)
     return None
 
 
 def main():
-    names = [name for name in sys.argv[1:] if not name.startswith("--")]
-    paths = [path for path in sorted(HERE.glob("*.ipynb")) if not names or path.stem in names]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--write", action="store_true", help="write what cells print")
+    how.add_argument("--check", action="store_true", help="run nothing: are the cells those that were run?")
+    how.add_argument("--first", action="store_true", help="run the first cell alone, which builds the library")
+    parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "target/debug", help="where `book` lies")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="lab00, ...; default: all")
+    args = parser.parse_args()
+    paths = [path for path in sorted(HERE.glob("*.ipynb")) if not args.names or path.stem in args.names]
     if not paths:
-        sys.exit("no notebook of that name")
-    if "--check" in sys.argv:
+        sys.exit("error: no notebook of that name")
+    if args.check:
         wrong = [found for path in paths if (found := stale(path))]
         sys.exit("\n".join(wrong) if wrong else 0)
+    book = args.bin / "book"
+    if not args.write and not args.first and not book.is_file():
+        sys.exit(f"error: {book} is not there\nhelp: cargo build --bin book, or name its folder with --bin")
     # evcxr 0.22 loads a cell's library from another folder than the one its run path was made for, which fails where
     # EVCXR_TMPDIR and the toolchain lie below one folder, such as a home.
     libraries = subprocess.run(["rustc", "--print", "target-libdir"], check=True, capture_output=True, text=True)
     os.environ["LD_LIBRARY_PATH"] = f"{libraries.stdout.strip()}:{os.environ.get('LD_LIBRARY_PATH', '')}"
-    write, first = "--write" in sys.argv, "--first" in sys.argv
-    if write and first:
-        sys.exit("--write takes the outputs of all cells over, and --first runs one")
-    wrong = [found for path in paths if (found := run(path, write, first))]
+    wrong = [found for path in paths if (found := run(path, args.write, args.first, book))]
     sys.exit("\n".join(wrong) if wrong else 0)
 
 

@@ -133,8 +133,7 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
     let today = OffsetDateTime::now_utc().date();
     let plain = Screen::plain();
     let shown = screen::text(&story, &plan, &plain);
-    let whole =
-        format!("{}\n{shown}\n", screen::signed(&plain, &kit::reader::reader_name(), today));
+    let whole = format!("{}\n{shown}\n", screen::signed(&plain, &kit::reader::name(), today));
     std::fs::create_dir_all(&args.out)
         .and_then(|()| std::fs::write(&page, whole))
         .with_context(|| format!("cannot write {}", page.display()))?;

@@ -53,7 +53,7 @@ pub fn room(program: &Path) -> Option<PathBuf> {
 }
 
 /// The reader's name: what SHARDLAB_NAME says, or else the user's. It may be empty.
-pub fn reader_name() -> String {
+pub fn name() -> String {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     ["SHARDLAB_NAME", "USER", "LOGNAME", "USERNAME"]
         .into_iter()

@@ -20,7 +20,7 @@ const LONGEST: usize = 200;
 ///
 /// # Errors
 /// If a page cannot be read or written, or has no head by mdBook.
-pub fn write_heads(root: &Path, folder: &Path) -> Result<()> {
+pub fn write(root: &Path, folder: &Path) -> Result<()> {
     let sources = root.join("book/src");
     let manifest = std::fs::read_to_string(root.join("Cargo.toml"))?;
     let site = site(&manifest);

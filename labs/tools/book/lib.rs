@@ -5,11 +5,13 @@
 //!
 //! - `outputs.rs`: runs the commands of `book/outputs.toml`, and writes or compares what they print
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
+//! - `notebook.rs`: the same for what the notebooks' cells print
 //! - `colours.rs`: an output in the colours of the terminal
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
 //! - `aids.rs`: what a page gets beside its text: the glossary's definitions, and the reader's path
 //! - `over_a_step.rs`: the activations that are alive over a step
 //! - `minutes.rs`: how long a page takes, and a path
+//! - `taste.rs`: what pages could have better: a report
 //! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
 //!   (overlap), `mesh.rs`, `memory.rs`, `reshard.rs`, `cut.rs` (an MLP on ranks), `bad_batch.rs`,
@@ -42,6 +44,7 @@ mod memory;
 mod mesh;
 mod minutes;
 mod noise;
+mod notebook;
 mod opening;
 mod outputs;
 mod over_a_step;
@@ -51,6 +54,7 @@ mod reshard;
 mod schedules;
 mod site;
 mod straggler;
+mod taste;
 
 // A notebook names two crates of ours: the library, and one that has the rest.
 pub use kit;
@@ -68,6 +72,7 @@ pub use math::{mathml_of_page, preprocess};
 pub use memory::memory_numbers;
 pub use mesh::mesh_numbers;
 pub use minutes::{Minutes, Stated, minutes, stated, timetables};
+pub use notebook::compare_notebooks;
 pub use outputs::{Output, compare, outputs, write};
 pub use over_a_step::{Keep, activations_over_a_step};
 pub use plans::{plans, steps};
@@ -76,3 +81,4 @@ pub use reshard::reshard_numbers;
 pub use schedules::{cases, numbers};
 pub use site::build;
 pub use straggler::straggler_numbers;
+pub use taste::{prose, taste};

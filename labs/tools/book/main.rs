@@ -4,7 +4,7 @@
 //! compares; with `--write` it takes over what is printed. `figure NAME` prints a picture as SVG.
 //! mdBook calls `preprocess` while it builds the book.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use kit::help;
 use kit::reader::Folders;
@@ -45,6 +45,12 @@ enum What {
     Build,
     /// Compute how long each page and path takes, and write it into the pages
     Minutes,
+    /// Compare what a notebook's cells print after a run with what is written: called by
+    /// notebooks/run.py
+    #[command(hide = true)]
+    Notebook { written: PathBuf, run: PathBuf },
+    /// Say what pages could have better: words, letters, order. A matter of taste: it fails nothing
+    Taste,
     /// Print a figure as SVG
     Figure { name: String },
     /// Print a run's --metrics, or lab01's --json, as SVG
@@ -78,7 +84,9 @@ fn run(args: Args) -> Result<()> {
         What::Outputs { name, write: false } => return book::compare(&screen, root, &name),
         What::Build => return book::build(&screen, root),
         What::Minutes => return minutes(&screen, root),
+        What::Notebook { written, run } => return notebook(&written, &run),
         What::Preprocess { args } => return book::preprocess(&args),
+        What::Taste => said_of_taste(&book::taste(root)?),
         What::Figure { name } => book::figure(&name)?,
         What::Plot { file } => book::plot(&file)?,
         What::Schedules => book::cases()?,
@@ -86,6 +94,20 @@ fn run(args: Args) -> Result<()> {
         What::Numbers => numbers()?.to_string(),
     });
     Ok(())
+}
+
+/// Fails if a notebook's cells have printed something else.
+fn notebook(written: &Path, run: &Path) -> Result<()> {
+    let differ = book::compare_notebooks(written, run)?;
+    ensure!(differ.is_empty(), "{}", differ.join("\n"));
+    Ok(())
+}
+
+fn said_of_taste(found: &[String]) -> String {
+    match found {
+        [] => "nothing could be better, as far as a program can say".into(),
+        found => found.join("\n"),
+    }
 }
 
 /// Writes into the pages how long they take.

@@ -59,7 +59,7 @@ pub fn build(screen: &Screen, root: &Path) -> Result<()> {
         std::fs::copy(root.join("book").join(from), folder.join(to))
             .with_context(|| format!("cannot copy {from}"))?;
     }
-    heads::write_heads(root, &folder)?;
+    heads::write(root, &folder)?;
     let [whole, packed] = [&labs, &packed].map(|bytes| bytes_decimal(bytes.len() as f64));
     screen.say(format!(
         "the book is in {}, with labs of {whole}, compressed {packed}\nread it: cargo run --bin workbook -- serve",

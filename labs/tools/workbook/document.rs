@@ -64,7 +64,7 @@ impl Document {
         };
         Ok(Document {
             version: 1,
-            who: kit::reader::reader_name(),
+            who: kit::reader::name(),
             when: now(),
             exercises: course.exercises().map(entry).collect(),
             predictions: predict::kept(&desk.my)?,

@@ -153,7 +153,7 @@ fn missing(root: &Path, lab: &Lab) -> Result<Vec<Finding>, BadInput> {
                 found.push(Finding { file: file.clone(), says });
             }
         }
-        if file.ends_with(".ipynb") && !text.contains("\"fingerprint\"") {
+        if file.ends_with(".ipynb") && !text.contains("\"hash\"") {
             found.push(Finding { says: format!("{file} was not run"), file });
         }
     }
