@@ -17,15 +17,15 @@ const PACKED_ROWS: usize = 24 * ROWS;
 /// Columns of the right factor that are packed at a time.
 const PACKED_COLS: usize = 48 * COLS;
 
-/// The calling thread's room for packed blocks.
+/// The calling thread's packed blocks.
 #[derive(Default)]
-struct Room {
+struct Packed {
     left: Vec<u32>,
     right: Vec<u32>,
 }
 
 thread_local! {
-    static ROOM: RefCell<Room> = RefCell::default();
+    static PACKED: RefCell<Packed> = RefCell::default();
 }
 
 /// `c = a · b`, or `c += a · b`. `c` is row-major with `stride` elements from one row's start to
@@ -59,11 +59,11 @@ pub fn matmul<A: Number, B: Number>(
 /// The product of two factors that fit together. It has no type parameters, so the loops are
 /// compiled here, as this package is optimized, and not where someone calls them.
 fn multiply(into: Destination, a: Factor, b: Factor, way: Way) {
-    ROOM.with_borrow_mut(|room| match (a, b) {
-        (Factor::F32(a), Factor::F32(b)) => way.run(Product { into, a, b, room }),
-        (Factor::F32(a), Factor::Bf16(b)) => way.run(Product { into, a, b, room }),
-        (Factor::Bf16(a), Factor::F32(b)) => way.run(Product { into, a, b, room }),
-        (Factor::Bf16(a), Factor::Bf16(b)) => way.run(Product { into, a, b, room }),
+    PACKED.with_borrow_mut(|packed| match (a, b) {
+        (Factor::F32(a), Factor::F32(b)) => way.run(Product { into, a, b, packed }),
+        (Factor::F32(a), Factor::Bf16(b)) => way.run(Product { into, a, b, packed }),
+        (Factor::Bf16(a), Factor::F32(b)) => way.run(Product { into, a, b, packed }),
+        (Factor::Bf16(a), Factor::Bf16(b)) => way.run(Product { into, a, b, packed }),
     });
 }
 
@@ -72,29 +72,29 @@ struct Product<'a, A, B> {
     into: Destination<'a>,
     a: Matrix<'a, A>,
     b: Matrix<'a, B>,
-    room: &'a mut Room,
+    packed: &'a mut Packed,
 }
 
 impl<A: Number, B: Number> Work for Product<'_, A, B> {
     #[inline(always)]
     fn with<K: Kernel>(self) {
-        let Product { into: Destination { c, stride, write }, a, b, room } = self;
+        let Product { into: Destination { c, stride, write }, a, b, packed } = self;
         for inner in ranges(a.cols, BLOCK) {
             let write = if inner.start == 0 { write } else { Write::Add };
             let pairs = inner.len().div_ceil(2);
             for cols in ranges(b.cols, PACKED_COLS) {
-                pack::right(b.rows(inner.clone()).cols(cols.clone()), &mut room.right);
-                let right_seen = K::look(&room.right);
+                pack::right(b.rows(inner.clone()).cols(cols.clone()), &mut packed.right);
+                let right_seen = K::look(&packed.right);
                 for rows in ranges(a.rows, PACKED_ROWS) {
                     let strides =
-                        pack::left(a.rows(rows.clone()).cols(inner.clone()), &mut room.left);
-                    let kernel = K::of(K::look(&room.left), right_seen);
-                    for (panel, right) in room.right.chunks_exact(pairs * COLS).enumerate() {
+                        pack::left(a.rows(rows.clone()).cols(inner.clone()), &mut packed.left);
+                    let kernel = K::of(K::look(&packed.left), right_seen);
+                    for (panel, right) in packed.right.chunks_exact(pairs * COLS).enumerate() {
                         let right = right.as_chunks().0;
                         let col = cols.start + panel * COLS;
                         let width = COLS.min(cols.end - col);
                         for row in (0..rows.len()).step_by(ROWS) {
-                            let left = &room.left[row * strides.row..];
+                            let left = &packed.left[row * strides.row..];
                             let height = ROWS.min(rows.len() - row);
                             let c = &mut c[(rows.start + row) * stride + col..];
                             let into = Destination { c, stride, write };

@@ -78,7 +78,7 @@
         return open;
     }
 
-    // What an answer would have been right for, as `judged` in labs/kit/question.rs. Null: it is no answer.
+    // What an answer would have been right for, as `judged` in labs/kit/course/question.rs. Null: it is no answer.
     shardlab.judged = ({ choices, typed }, said) => {
         const letter = choices[said.charCodeAt(0) - "a".charCodeAt(0)];
         if (!typed) return said.length === 1 && letter ? { right: !letter.mistake, says: letter.mistake } : null;

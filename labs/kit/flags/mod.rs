@@ -7,10 +7,14 @@
 //! same; `orders.rs` has the orders of ranks and of a pipeline's passes. `eval.rs`, `log.rs` and
 //! `run.rs` choose a run's screens and files. `names.rs` says by which flag one sets what an error
 //! of the library names.
+//!
+//! `arguments.rs` reads a command line, and `help.rs` has what `-h` and `--help` say of it.
 
+mod arguments;
 mod comm;
 mod data;
 mod eval;
+pub mod help;
 mod log;
 mod model;
 mod names;
@@ -23,6 +27,7 @@ mod strategy;
 mod twice;
 mod zero;
 
+pub use arguments::{arguments, lab, main};
 pub use comm::{CommFlags, link};
 pub use data::DataFlags;
 pub use eval::{Due, EvalConfig, EvalFlags, characters};
@@ -38,7 +43,6 @@ pub use strategy::{StrategyFlag, ensure_divides, ensure_runs, read_strategy};
 pub(crate) use twice::ensure_said_once;
 pub use zero::ZeroFlags;
 
-use crate::help;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;

@@ -7,7 +7,7 @@
 
 use super::child::{self, End, Limits};
 use super::desk::Desk;
-use super::room::Room;
+use super::shared_build::SharedBuild;
 use super::toolchain::{self, CRATES, Toolchain};
 use kit::show::Screen;
 use shardlab::error::BadInput;
@@ -57,7 +57,7 @@ impl Library {
             return Err(BadInput::new("this workbook was built with MPI", help));
         }
         let now = SystemTime::now();
-        let (folder, built, help) = match Room::of_this_program() {
+        let (folder, built, help) = match SharedBuild::of_this_program() {
             Some(room) => (
                 room.library(),
                 now,

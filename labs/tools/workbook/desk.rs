@@ -1,7 +1,7 @@
 //! The folders of an exercise's files: those of the workbook, and the reader's own.
 //!
 //! Blanks, solutions and checks lie below `labs/` and never change. The reader works in a separate
-//! folder, `my/` at the checkout's root. Git ignores it, and Cargo does not read it. A room's build
+//! folder, `my/` at the checkout's root. Git ignores it, and Cargo does not read it. A shared build
 //! is nobody's own and cannot be written, so its readers work in `shardlab-my` in their home,
 //! wherever they start the workbook.
 
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// The folders.
 #[derive(Clone, Debug)]
 pub struct Desk {
-    /// The checkout, or what a room's build has of it.
+    /// The checkout, or what a shared build has of it.
     pub root: PathBuf,
     /// The reader's own.
     pub my: PathBuf,

@@ -6,14 +6,15 @@
 //! that checks it, and the mistakes that it must tell apart (`.mistakes.toml`, read by tests, and
 //! for the instructor's document).
 //!
-//! Reading order: `desk.rs` (the folders of all files), `room.rs` (those of a build that many
-//! share), `attempt.rs` (one check, by `compile.rs`, `toolchain.rs` and `child.rs`), `progress.rs`
-//! (the reader's results), `screens.rs` and `command.rs` (the reader's screens), `ladder.rs` (the
-//! scores of its rungs), `capstone.rs` (the reader's own trainer), `document.rs` (one reader's
-//! results), `submit.rs` and `report.rs` (many readers in one table), `solutions.rs` with
-//! `recognised.rs` (everything on paper, for those who teach), `quiz/` (questions whose answers the
-//! labs compute), `doctor.rs` (does this machine have what all of this needs?), `serve.rs` with
-//! `pages.rs` (the book, with what its pages need to run labs). `dev/` is for those who write labs.
+//! Reading order: `desk.rs` (the folders of all files), `shared_build.rs` (those of a build that
+//! many use), `attempt.rs` (one check, by `compile.rs`, `toolchain.rs` and `child.rs`),
+//! `progress.rs` (the reader's results), `screens.rs` and `command.rs` (the reader's screens),
+//! `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `document.rs`
+//! (one reader's results), `submit.rs` and `report.rs` (many readers in one table), `solutions.rs`
+//! with `recognised.rs` (everything on paper, for those who teach), `quiz/` (questions whose
+//! answers the labs compute), `doctor.rs` (does this machine have what all of this needs?),
+//! `serve.rs` with `pages.rs` (the book, with what its pages need to run labs). `dev/` is for those
+//! who write labs.
 
 mod attempt;
 mod capstone;
@@ -31,9 +32,9 @@ mod progress;
 pub mod quiz;
 mod recognised;
 mod report;
-mod room;
 mod screens;
 mod serve;
+mod shared_build;
 mod solutions;
 mod submit;
 mod toolchain;

@@ -5,7 +5,7 @@
 //! is still served. Left out: ranges, uploads, encryption.
 
 use super::pages::{self, Part};
-use super::room::Room;
+use super::shared_build::SharedBuild;
 use anyhow::Result;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
@@ -43,7 +43,8 @@ const HEAD: usize = 64 << 10;
 /// of the one that this program was built from.
 pub fn built_book() -> PathBuf {
     let built = || Folders::find().map_or_else(|from| from, |folders| folders.root);
-    Room::of_this_program().map_or_else(|| built().join("target/book"), |room| room.book())
+    SharedBuild::of_this_program()
+        .map_or_else(|| built().join("target/book"), |shared| shared.book())
 }
 
 /// Serves the files below `folder`, until the process is ended.

@@ -2,7 +2,7 @@
 //! that, and nobody's file is blamed.
 
 use super::command::command;
-use super::room::Room;
+use super::shared_build::SharedBuild;
 use shardlab::error::BadInput;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,15 +24,16 @@ pub(super) struct Toolchain {
 }
 
 impl Toolchain {
-    /// The compiler: the one that the variable RUSTC names, or else the one of this program's room,
-    /// or else the first on PATH. A room's linker is for machines without a C compiler.
+    /// The compiler: the one that the variable RUSTC names, or else the one of this program's
+    /// shared build, or else the first on PATH. A shared build's linker is for machines without a C
+    /// compiler.
     pub fn find() -> Toolchain {
-        let room = Room::of_this_program();
+        let shared = SharedBuild::of_this_program();
         let given = std::env::var_os("RUSTC").filter(|rustc| !rustc.is_empty());
-        let brought = || room.as_ref().and_then(Room::rustc).map(OsString::from);
+        let brought = || shared.as_ref().and_then(SharedBuild::rustc).map(OsString::from);
         let rustc = given.or_else(brought).unwrap_or("rustc".into());
-        let linking = match (room, on_path("cc")) {
-            (Some(room), None) => room.linking(),
+        let linking = match (shared, on_path("cc")) {
+            (Some(shared), None) => shared.linking(),
             _ => Vec::new(),
         };
         Toolchain { rustc, linking }
@@ -81,7 +82,7 @@ pub(super) fn failure(status: ExitStatus, text: &str, file: &str) -> Option<BadI
     let says = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     let (what, help) = if says(&["No space left on device", "Disk quota exceeded"]) {
         (
-            "the compiler has no room to write",
+            "the compiler has no shared to write",
             "checks are built in the folder for temporary files: free some of it, or choose a different one:  export TMPDIR=…".into(),
         )
     } else if says(&["error: linker `", "error: linking with `"]) {
@@ -161,7 +162,7 @@ mod tests {
             (
                 1,
                 "error: failed to write /tmp/x/lib.rmeta: No space left on device (os error 28)",
-                "the compiler has no room to write (exit status: 1): error: failed to write",
+                "the compiler has no shared to write (exit status: 1): error: failed to write",
                 "export TMPDIR=",
             ),
             (

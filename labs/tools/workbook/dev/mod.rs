@@ -57,8 +57,8 @@ impl Dev {
     }
 }
 
-/// The checkout around the current folder. A room's build has `labs/labs.toml`, too, and nothing
-/// that is built from it.
+/// The checkout around the current folder. A shared build has `labs/labs.toml`, too, and
+/// nothing that is built from it.
 fn checkout() -> Result<PathBuf, BadInput> {
     let root = Folders::find().map_or_else(|built_from| built_from, |folders| folders.root);
     if !root.join("labs/labs.toml").is_file() || !root.join("Cargo.toml").is_file() {

@@ -1,6 +1,6 @@
 //! A lab's run, and its first and last lines on the screen, from `labs/labs.toml`.
 
-use super::course::{Course, Lab};
+use super::labs_toml::{Course, Lab};
 use crate::commands::command;
 use crate::show::Screen;
 use anyhow::{Result, ensure};

@@ -141,7 +141,7 @@ impl Course {
     /// Reads `labs/labs.toml`, as it was when this program was compiled. Its commands are those
     /// that work here.
     pub fn read() -> Result<Course, BadInput> {
-        let mut course = Course::parse(include_str!("../labs.toml"))?;
+        let mut course = Course::parse(include_str!("../../labs.toml"))?;
         let of_labs = course.labs.iter_mut().flat_map(|lab| &mut lab.exercises);
         for exercise in of_labs.chain(&mut course.ladder.exercises) {
             exercise.debrief = commands(&exercise.debrief);

@@ -1,6 +1,6 @@
 //! Deliberate mistakes in data parallelism, and the symptoms that expose them.
 
-use crate::parity::stored_values;
+use super::parity::stored_values;
 use crate::show::{Plot, Screen, Series};
 use anyhow::Result;
 use shardlab::comm::Comm;

@@ -1,8 +1,8 @@
 //! The checks at a lab's end, for the screen and for the exit code.
 
 use super::parity::rounds;
-use super::{Evaluation, Journal};
 use crate::show::{Screen, thousands};
+use crate::{Evaluation, Journal};
 use shardlab::data::Corpus;
 use shardlab::tensor::Precision;
 use shardlab::train::Config;

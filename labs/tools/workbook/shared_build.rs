@@ -1,4 +1,4 @@
-//! One build for a room: what `labs/cluster/build.sh` puts beside the programs, so that
+//! One build for all participants: what `labs/cluster/build.sh` puts beside the programs, so that
 //! participants need nothing else.
 //!
 //! ```text
@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 
 /// The folder that has all of these.
 #[derive(Clone, Debug)]
-pub(super) struct Room(PathBuf);
+pub(super) struct SharedBuild(PathBuf);
 
-impl Room {
-    /// The room that this program belongs to, if it belongs to one.
-    pub fn of_this_program() -> Option<Room> {
-        Room::of(&std::env::current_exe().ok()?)
+impl SharedBuild {
+    /// The shared build that this program belongs to, if it belongs to one.
+    pub fn of_this_program() -> Option<SharedBuild> {
+        SharedBuild::of(&std::env::current_exe().ok()?)
     }
 
-    fn of(program: &Path) -> Option<Room> {
-        kit::reader::room(program).map(Room)
+    fn of(program: &Path) -> Option<SharedBuild> {
+        kit::reader::shared_build(program).map(SharedBuild)
     }
 
     /// The folder of the book, which may not have been built.
@@ -41,7 +41,7 @@ impl Room {
     }
 
     /// Arguments with which rustc links without a C compiler: none if that was not brought. Their
-    /// file names the toolchain's folder by a word, because a room can be copied.
+    /// file names the toolchain's folder by a word, because a build can be copied.
     pub fn linking(&self) -> Vec<String> {
         let toolchain = self.0.join("toolchain");
         let arguments = std::fs::read_to_string(toolchain.join("link/arguments"));
@@ -56,14 +56,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_room_is_found_from_its_programs() {
+    fn a_shared_build_is_found_from_its_programs() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("bin-mpi/workbook");
-        assert!(Room::of(&program).is_none());
+        assert!(SharedBuild::of(&program).is_none());
         std::fs::create_dir_all(folder.path().join("share/labs")).unwrap();
         std::fs::write(folder.path().join("share/labs/labs.toml"), "").unwrap();
-        let room = Room::of(&program).unwrap();
-        assert!(room.linking().is_empty());
+        let shared = SharedBuild::of(&program).unwrap();
+        assert!(shared.linking().is_empty());
         std::fs::create_dir_all(folder.path().join("toolchain/link")).unwrap();
         let arguments = "-Clinker={toolchain}/lld\n-Clink-arg=-L{toolchain}/link\n";
         std::fs::write(folder.path().join("toolchain/link/arguments"), arguments).unwrap();
@@ -71,9 +71,9 @@ mod tests {
         let toolchain = toolchain.display();
         let expected =
             [format!("-Clinker={toolchain}/lld"), format!("-Clink-arg=-L{toolchain}/link")];
-        assert_eq!(room.linking(), expected);
-        assert_eq!(room.library(), folder.path().join("lib"));
-        assert_eq!(room.rustc(), None);
-        assert!(Room::of(folder.path()).is_none());
+        assert_eq!(shared.linking(), expected);
+        assert_eq!(shared.library(), folder.path().join("lib"));
+        assert_eq!(shared.rustc(), None);
+        assert!(SharedBuild::of(folder.path()).is_none());
     }
 }

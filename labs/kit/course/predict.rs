@@ -1,6 +1,6 @@
 //! `--predict`: a lab asks what its run will show, runs, and says what the answer was right for.
 
-use crate::question::{Choice, Judged, Question};
+use super::question::{Choice, Judged, Question};
 use crate::reader::{Folders, now};
 use crate::show::Screen;
 use anyhow::{Result, bail};

@@ -1,14 +1,14 @@
 //! Commands on screens, as they work where this program was started.
 //!
 //! Texts are written with Cargo's: `cargo run --bin lab01 -- --rounds`. A reader who started a
-//! program of a room's build has no Cargo, and types `$SHARDLAB_BIN/lab01 --rounds`.
+//! program of a shared build has no Cargo, and types `$SHARDLAB_BIN/lab01 --rounds`.
 
 use std::path::Path;
 
 /// Cargo's command, in front of a program's name.
 const CARGO: &str = "cargo run --bin ";
 
-/// The command in a room's build.
+/// The command in a shared build.
 const ROOM: &str = "$SHARDLAB_BIN/";
 
 /// The command that starts one of the project's programs, for instance `cargo run --bin lab01`. For
@@ -22,7 +22,7 @@ pub fn command(name: &str) -> String {
 /// `cargo run --bin NAME -- ARGUMENTS` as they work here.
 pub fn commands(text: &str) -> String {
     if from_shardlab_bin() {
-        of_room(text)
+        of_shared_build(text)
     } else {
         text.to_string()
     }
@@ -45,8 +45,8 @@ fn is_in(program: &Path, folder: &Path) -> bool {
         .is_some_and(|here| real(here).is_some() && real(here) == real(folder))
 }
 
-/// A text with the commands of a room's build.
-fn of_room(text: &str) -> String {
+/// A text with the commands of a shared build.
+fn of_shared_build(text: &str) -> String {
     let mut written = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(CARGO) {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_of_a_room_is_in_its_folder() {
+    fn a_program_of_a_shared_build_is_in_its_folder() {
         let room = tempfile::tempdir().unwrap();
         let bin = room.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
@@ -83,13 +83,16 @@ mod tests {
     fn commands_in_a_text_lose_cargo_and_keep_their_arguments() {
         let text = "Run `cargo run --bin lab01 -- --rounds`, then cargo run --bin lab08.\n| `cargo run --bin lab04 --` |";
         assert_eq!(
-            of_room(text),
+            of_shared_build(text),
             "Run `$SHARDLAB_BIN/lab01 --rounds`, then $SHARDLAB_BIN/lab08.\n| `$SHARDLAB_BIN/lab04` |"
         );
         let ends = "cargo run --bin lab01";
-        assert_eq!(of_room(ends), "$SHARDLAB_BIN/lab01", "the text ends with the command");
-        assert_eq!(of_room("cargo run --bin lab01 --release"), "$SHARDLAB_BIN/lab01 --release");
+        assert_eq!(of_shared_build(ends), "$SHARDLAB_BIN/lab01", "the text ends with the command");
+        assert_eq!(
+            of_shared_build("cargo run --bin lab01 --release"),
+            "$SHARDLAB_BIN/lab01 --release"
+        );
         let other = "cargo run --features llm --bin lab10";
-        assert_eq!(of_room(other), other, "this needs another build");
+        assert_eq!(of_shared_build(other), other, "this needs another build");
     }
 }

@@ -1,6 +1,6 @@
 //! A lab's first check: the lesson's own version beside the library's.
 
-use super::Checks;
+use crate::Checks;
 use crate::show::significant;
 use shardlab::comm::{Comm, Reduce, Result};
 use shardlab::difference::{largest_difference, same_bits};

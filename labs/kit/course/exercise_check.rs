@@ -6,7 +6,7 @@
 //! workbook names. So the workbook knows them even if the reader's code never ends, and they do not
 //! mix with the output of that code.
 
-use crate::course::Mistake;
+use super::labs_toml::Mistake;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use shardlab::launch;

@@ -1,9 +1,9 @@
 //! The records of a run's steps: its log lines, and the files of `--metrics` and `--trace`.
 
 use super::clock::{Clock, StepTimes};
-use super::flags::LogFlags;
 use super::metrics::MetricsFile;
 use super::trace::Trace;
+use crate::flags::LogFlags;
 use crate::show::{Screen, folded, significant, thousands};
 use anyhow::Result;
 use serde::Serialize;

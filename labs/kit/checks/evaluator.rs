@@ -1,8 +1,8 @@
 //! A run's evaluations: its losses on fixed batches, the text that it writes, and its best weights.
 
 use super::lab_checks::Outcome;
-use super::progress::progress;
 use crate::flags::EvalConfig;
+use crate::record::progress;
 use crate::show::Screen;
 use crate::{Evaluation, Journal};
 use anyhow::Result;

@@ -1,14 +1,14 @@
 //! The journal of one rank's training: log lines and metrics during the run, and plots at its end.
 
 use super::clock::{Clock, StepTimes};
-use super::flags::LogFlags;
-use super::other_work::OtherWork;
 use super::progress::Steps;
 use super::records::{Rates, Records, StepRecord};
-use super::report;
-use super::trace;
 use crate::flags::Due;
+use crate::flags::LogFlags;
+use crate::machine::OtherWork;
+use crate::report;
 use crate::show::{Plot, Screen, Series, shares, significant};
+use crate::trace;
 use anyhow::Result;
 use shardlab::comm::{CallKind, Comm, CommTraffic, Link};
 use shardlab::launch;

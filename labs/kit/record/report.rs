@@ -1,8 +1,8 @@
 //! The rows that a training lab prints about its run, before and after it.
 
-use super::{Footprint, Resources};
 use crate::flags::with_flags;
 use crate::show::{self, Screen, thousands};
+use crate::{Footprint, Resources};
 use shardlab::comm::{self, Comm};
 use shardlab::data::Corpus;
 use shardlab::launch;

@@ -1,6 +1,6 @@
 //! Which ranks of a mesh are neighbours: whether its groups lie inside a node.
 
-use crate::place::{Place, seats};
+use super::place::{Place, seats};
 use crate::show::complain;
 use anyhow::Result;
 use shardlab::comm::Comm;

@@ -1,4 +1,21 @@
-//! What labs say of this machine: memory and cores.
+//! This machine: its memory and cores, how fast it is, who else works on it, and where ranks are.
+//!
+//! Reading order: this file, `footprint.rs` (the memory that a run needs), `peaks.rs` (how fast the
+//! machine is), `resources.rs` (what a run has used), `other_work.rs` (whether other programs work
+//! on it), `place.rs` (the node of each rank), `neighbours.rs` (whether a mesh's groups lie inside
+//! one).
+
+mod footprint;
+pub mod neighbours;
+mod other_work;
+mod peaks;
+pub mod place;
+mod resources;
+
+pub use footprint::{Footprint, does_not_fit};
+pub use other_work::OtherWork;
+pub use peaks::Peaks;
+pub use resources::Resources;
 
 use crate::show::bytes_decimal;
 use shardlab::launch;

@@ -6,7 +6,7 @@
 //! such counters, and where this process may use a part of the cores alone (a container, a job
 //! beside others), nothing is measured, and nothing is said.
 
-use super::Resources;
+use crate::Resources;
 use crate::show::Screen;
 use shardlab::launch;
 use std::fs;
