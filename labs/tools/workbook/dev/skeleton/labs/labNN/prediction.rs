@@ -30,5 +30,6 @@ pub fn prediction() -> Result<Question> {
         ],
         "TODO: why it is so.",
     )
-    .typed("", 0.0))
+    .typed("", 0.0)
+    .shown(format!("rank 1 2 {}", sums[1])))
 }
