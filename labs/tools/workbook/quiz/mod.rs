@@ -1,4 +1,4 @@
-//! A quiz: one or two questions for each lab, whose answers the labs' own functions
+//! A quiz: one or two questions for most labs, whose answers the labs' own functions
 //! compute. Some ask for an amount, and some show what a job did and ask what happened to it.
 //!
 //! No answer is written down. A right one is what the library computes, and a wrong one what it
@@ -52,13 +52,16 @@ mod tests {
         questions().unwrap()
     }
 
+    /// A new lab need not have one.
     #[test]
-    fn questions_go_through_all_labs() {
-        let labs: Vec<String> = all().iter().map(|q| q.lab.clone()).collect();
-        assert!(labs.is_sorted());
-        let course = kit::Course::read().unwrap();
-        let expected: BTreeSet<String> = course.labs.into_iter().map(|lab| lab.name).collect();
-        assert_eq!(labs.into_iter().collect::<BTreeSet<_>>(), expected);
+    fn questions_go_through_the_labs_in_their_order() {
+        let asked: Vec<String> = all().iter().map(|q| q.lab.clone()).collect();
+        assert!(asked.is_sorted());
+        let labs: BTreeSet<String> =
+            kit::Course::read().unwrap().labs.into_iter().map(|lab| lab.name).collect();
+        let asked: BTreeSet<String> = asked.into_iter().collect();
+        assert!(asked.is_subset(&labs), "{asked:?}");
+        assert!(["lab00", "lab06", "lab12"].iter().all(|lab| asked.contains(*lab)), "{asked:?}");
     }
 
     #[test]
