@@ -1,103 +1,106 @@
-//! Compiles the copy, and runs a room's tests.
+//! Compiles the copy of the checkout, and runs a room's tests there.
 
-use super::{Result, Room};
-use std::collections::BTreeMap;
+use super::list::Edit;
+use super::{ROOMS, Result, Room, parts};
+use std::cmp::Reverse;
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
-/// The test programs by package, and the folders in which they run.
-pub type Programs = BTreeMap<String, [PathBuf; 2]>;
-
-/// The folder of the copy. What is compiled there has the same names as what is compiled here, and
-/// so a target folder of its own.
-pub fn copy() -> PathBuf {
+/// What is compiled in the copy has the same names as what is compiled here, and so a target folder
+/// of its own.
+pub fn folder() -> Result<PathBuf> {
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_string());
-    std::path::absolute(&target).unwrap_or_else(|_| target.into()).join("mutants")
+    Ok(std::path::absolute(target)?.join("mutants"))
 }
 
-/// Runs cargo in the copy, for these packages. Returns whether it went well, and what it said.
-pub fn cargo<'a>(
-    packages: impl Iterator<Item = &'a str>,
-    arguments: &[&str],
-) -> Result<(bool, String)> {
+/// The checkout's files in a folder.
+pub fn tracked(folder: &str) -> Result<Vec<PathBuf>> {
+    let git = Command::new("git").args(["ls-files", folder]).output()?;
+    let mut files: Vec<PathBuf> =
+        String::from_utf8_lossy(&git.stdout).lines().map(PathBuf::from).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// Has cargo compile a copy of the checkout, with each edit behind its switch, for the packages of
+/// rooms and tests. Returns what it said.
+pub fn compile(list: &[Edit], arguments: &[&str]) -> Result<String> {
+    for file in tracked(".")? {
+        let Ok(mut bytes) = fs::read(&file) else { continue };
+        let mut edits: Vec<&Edit> = list.iter().filter(|edit| edit.file == file).collect();
+        edits.sort_by_key(|edit| Reverse(edit.range.start));
+        for edit in edits {
+            bytes.splice(edit.range.clone(), switched(edit).into_bytes());
+        }
+        if file.ends_with("lib.rs") && !file.starts_with("web") {
+            bytes.extend_from_slice(include_bytes!("switch.rs"));
+        }
+        let to = folder()?.join(&file);
+        // What does not change keeps its time, so that it is not compiled again.
+        if fs::read(&to).ok().as_ref() != Some(&bytes) {
+            fs::create_dir_all(to.parent().unwrap_or(&to))?;
+            fs::write(&to, &bytes)?;
+        }
+    }
     let output = Command::new("cargo")
-        .current_dir(copy())
+        .current_dir(folder()?)
         .args(arguments)
-        .args(packages.flat_map(|package| ["--package", package]))
+        .args(ROOMS.iter().flat_map(|room| ["--package", room.package]))
+        .args(["--package", "tests"])
         .args(["--offline", "--message-format", "short", "--target-dir", "target"])
         .output()?;
-    Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let is_compiled = output.status.success();
+    if is_compiled { Ok(said) } else { Err(said.into()) }
 }
 
-/// Compiles the tests of all rooms, and finds their programs.
-pub fn build(rooms: &[Room]) -> Result<Programs> {
-    let packages = rooms.iter().map(|room| room.package);
-    let units = cargo(packages, &["test", "--no-run", "--lib"])?;
-    let all = cargo(["tests"].into_iter(), &["test", "--no-run", "--test", "all"])?;
-    if !(units.0 && all.0) {
-        return Err((units.1 + &all.1).into());
+/// On a line of its own, by which an error finds its edit.
+fn switched(edit: &Edit) -> String {
+    let Edit { number, old, new, .. } = edit;
+    if edit.rule == "dropped-call" {
+        return format!("\nif !crate::mutant({number}) {{ {old} }}");
     }
-    let mut programs = Programs::new();
-    // `Executable unittests lib.rs (target/debug/deps/deepspeed-0123)`
-    for line in (units.1 + &all.1).lines().filter(|line| line.contains("Executable")) {
-        let path = line.rsplit('(').next().unwrap_or_default().trim_end_matches(')');
-        let path = copy().join(path);
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let name = name.rsplit_once('-').map_or("", |(name, _)| name).replace('_', "-");
-        let folder = match &*name {
-            "shardlab" => copy(),
-            "bf16-products" => copy().join("bf16"),
-            "all" => copy().join("tests"),
-            lab => copy().join("labs").join(lab),
-        };
-        programs.insert(name, [path, folder]);
-    }
-    Ok(programs)
+    format!("\n(if crate::mutant({number}) {{ {new} }} else {{ {old} }})")
 }
 
 /// Runs a room's tests with one edit, until one of them fails or `limit` seconds are over for each
-/// program. Returns what noticed the edit, and the seconds.
-pub fn noticed(
-    programs: &Programs,
-    room: &Room,
-    number: usize,
-    limit: f64,
-) -> Result<(Option<String>, f64)> {
-    let begun = Instant::now();
-    let mut found = failed(&programs[room.package], &room.units, number, limit)?;
-    if found.is_none() && !room.modules.is_empty() {
-        found = failed(&programs["all"], &room.modules, number, limit)?;
+/// program. Returns what noticed the edit.
+pub fn noticed(room: &Room, built: &str, number: usize, limit: f64) -> Result<Option<String>> {
+    let found = failed([room.package, room.home, room.units], built, number, limit)?;
+    if found.is_some() || room.modules.is_empty() {
+        return Ok(found);
     }
-    Ok((found, begun.elapsed().as_secs_f64()))
+    failed(["all", "tests", room.modules], built, number, limit)
 }
 
-fn failed(
-    [path, folder]: &[PathBuf; 2],
-    filters: &[&str],
-    number: usize,
-    limit: f64,
-) -> Result<Option<String>> {
+/// Runs a program in its home, with those tests whose names contain one of the filters.
+fn failed(tests: [&str; 3], built: &str, number: usize, limit: f64) -> Result<Option<String>> {
+    let [name, home, filters] = tests;
+    // `Executable unittests lib.rs (target/debug/deps/deepspeed-0123)`
+    let path = format!("target/debug/deps/{}-", name.replace('-', "_"));
+    let (_, after) = built.split_once(&path).ok_or(name)?;
+    let [hash, _] = parts(after, ')')?;
     let mut child = Command::new("timeout")
         .args(["--signal=KILL", &limit.to_string()])
-        .arg(path)
-        .args(filters)
-        .current_dir(folder)
-        .envs([("MUTANT", &*number.to_string()), ("RUST_BACKTRACE", "0")])
+        .arg(folder()?.join(path + hash))
+        .args(filters.split_whitespace())
+        .current_dir(folder()?.join(home))
+        .env("MUTANT", number.to_string())
+        .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .process_group(0)
         .spawn()?;
     let output = BufReader::new(child.stdout.take().expect("it is piped"));
-    // `test zero::a_test ... FAILED`: the others need not end.
-    let failed = |line: &String| line.starts_with("test ") && line.ends_with("FAILED");
-    if let Some(line) = output.lines().map_while(|line| line.ok()).find(failed) {
-        // With what its tests have started.
-        Command::new("kill").args(["-9", "--", &format!("-{}", child.id())]).status()?;
-        child.wait()?;
-        return Ok(line.split(' ').nth(1).map(str::to_string));
+    for line in output.lines().map_while(|line| line.ok()) {
+        // `test zero::a_test ... FAILED`: no other need end, nor what they have started, which is
+        // in timeout's group of processes.
+        if line.starts_with("test ") && line.ends_with("FAILED") {
+            Command::new("kill").args(["-9", "--", &format!("-{}", child.id())]).status()?;
+            child.wait()?;
+            return Ok(line.split(' ').nth(1).map(str::to_string));
+        }
     }
     let status = child.wait()?;
     Ok((!status.success()).then(|| status.to_string()))
