@@ -36,6 +36,9 @@ mod extras;
 mod golden;
 #[cfg(unix)]
 mod hostile;
+/// It reads sources, as the rules do.
+#[allow(dead_code, reason = "the rules use more of it")]
+#[path = "../rules/imports.rs"]
 mod imports;
 mod jobs;
 mod labs;
@@ -45,22 +48,18 @@ mod launch;
 mod link;
 mod llama;
 mod loops;
-mod one_trainer;
 mod operations;
-mod packages;
 mod pipeline;
 mod plain;
 mod recorded_orders;
 mod refusals;
 #[cfg(unix)]
 mod restart;
-mod rooms;
 mod schedules;
 #[cfg(unix)]
 mod screens;
 mod seed_pipeline;
 mod settings;
-mod siblings;
 mod strategies;
 mod tensor;
 mod torch_files;
@@ -68,6 +67,5 @@ mod traces;
 mod trainer;
 mod training;
 mod universal;
-mod width;
 mod workbook;
 mod zero;

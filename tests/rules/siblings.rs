@@ -8,9 +8,9 @@
 //! A lab's `apparatus` is no room of its own but the shelf for the rest of the lab, so its files
 //! are siblings of `lesson.rs`, `flags.rs` and `run.rs`.
 
+use crate::ROOT;
 use crate::imports::{code, entries, is_rust, paths, rust_files, taken_paths, text, without_tests};
 use crate::packages::packages;
-use crate::suite::program::ROOT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -1,12 +1,12 @@
 //! The library's rooms: the table in `src/lib.rs` has them in order, and each knows only rooms
 //! above it. What a lesson may know.
 
+use crate::ROOT;
 use crate::imports::{code, paths, rust_files, taken, taken_paths, text, without_tests};
 use crate::packages::{labs, packages};
-use crate::suite::program::ROOT;
 use std::path::{Path, PathBuf};
 
-const SRC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../src");
+const SRC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../src");
 
 /// The rooms of the table in `src/lib.rs`, in its order.
 fn rooms() -> Vec<String> {

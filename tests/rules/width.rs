@@ -1,8 +1,8 @@
 //! Comments are as wide as code, 100 columns: a listing in the book, in a notebook or on a
 //! projector has no room for more. rustfmt keeps code within them; it leaves comments as they are.
 
+use crate::ROOT;
 use crate::imports::{rust_files, text};
-use crate::suite::program::ROOT;
 use std::path::Path;
 
 const COLUMNS: usize = 100;

@@ -2,8 +2,8 @@
 //! would then have to be added there too. The hearts of the labs and the capstone's second life are
 //! about how a step is put together, and benches and tests look at its parts: they are not read.
 
+use crate::ROOT;
 use crate::imports::{code, entries, rust_files, text, without_tests};
-use crate::suite::program::ROOT;
 use std::path::{Path, PathBuf};
 
 /// Calls of which a step consists. Each stands for itself or at the end of a path, as in
