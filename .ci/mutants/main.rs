@@ -24,7 +24,7 @@ struct Room {
     home: &'static str,
     /// What these tests' names contain. All run, if it is empty.
     units: &'static str,
-    /// Modules of tests/all.
+    /// Modules of tests/library and tests/all.
     modules: &'static str,
     quota: usize,
 }
@@ -63,7 +63,8 @@ fn main() -> Result<()> {
 fn run() -> Result<()> {
     let (head, mut list) = list::read()?;
     // What cargo says has the paths of the programs.
-    let built = tests::compile(&list, &["test", "--no-run", "--lib", "--test", "all"])?;
+    let tests = ["test", "--no-run", "--lib", "--test", "library", "--test", "all"];
+    let built = tests::compile(&list, &tests)?;
     let mut unexplained = Vec::new();
     for room in ROOMS.iter() {
         // Nothing may fail without an edit, and one that hangs gets thrice that time.

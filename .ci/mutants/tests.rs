@@ -68,11 +68,13 @@ fn switched(edit: &Edit) -> String {
 /// Runs a room's tests with one edit, until one of them fails or `limit` seconds are over for each
 /// program. Returns what noticed the edit.
 pub fn noticed(room: &Room, built: &str, number: usize, limit: f64) -> Result<Option<String>> {
-    let found = failed([room.package, room.home, room.units], built, number, limit)?;
-    if found.is_some() || room.modules.is_empty() {
-        return Ok(found);
+    let mut found = failed([room.package, room.home, room.units], built, number, limit)?;
+    for tests in [["library", ".", room.modules], ["all", "tests", room.modules]] {
+        if found.is_none() && !room.modules.is_empty() {
+            found = failed(tests, built, number, limit)?;
+        }
     }
-    failed(["all", "tests", room.modules], built, number, limit)
+    Ok(found)
 }
 
 /// Runs a program in its home, with those tests whose names contain one of the filters.

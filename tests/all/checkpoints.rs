@@ -3,7 +3,7 @@
 
 use crate::suite::bad_steps::Training;
 use crate::suite::checkpoints as suite;
-use crate::suite::parity::config;
+use crate::suite::trained::config;
 use shardlab::checkpoint::{Checkpoints, Job, MANIFEST, Resume};
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampling};

@@ -2,7 +2,7 @@
 //! same order.
 
 use crate::suite;
-use crate::suite::parity::config;
+use crate::suite::trained::config;
 use kit::flags::EvalConfig;
 use kit::parity::{self, Trained};
 use kit::{EvalFlags, Footprint, TrainFlags};
@@ -66,7 +66,7 @@ fn a_parameter_without_a_gradient_is_an_error() {
 #[test]
 fn two_last_backward_passes_in_a_step_are_an_error_and_the_next_step_is_a_new_one() {
     let errors = launch::run(2, |comm| {
-        let (config, corpus) = suite::parity::config(2, |_| ());
+        let (config, corpus) = suite::trained::config(2, |_| ());
         let gpt = Gpt::new(&config.shape)?;
         gpt.params.allocate(0);
         let ddp = Ddp::new(&gpt.params, &comm)?;
@@ -91,7 +91,7 @@ fn two_last_backward_passes_in_a_step_are_an_error_and_the_next_step_is_a_new_on
 fn several_hooks_can_listen() {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     static HEARD: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-    let (config, corpus) = suite::parity::config(1, |_| ());
+    let (config, corpus) = suite::trained::config(1, |_| ());
     let gpt = Gpt::new(&config.shape).unwrap();
     gpt.params.allocate(0);
     let listen = |i: usize| {

@@ -131,14 +131,14 @@ fn checkpoints_of_the_real_deepspeed_are_converted() {
     }
 }
 
-/// The figures in tests/all/golden.rs are those of the file that PyTorch wrote, digit by digit.
+/// The figures in tests/library/golden.rs are those of the file that PyTorch wrote, digit by digit.
 #[test]
 #[ignore = "needs SHARDLAB_EXTRAS: a folder with golden/gpt_training.json"]
 fn the_golden_figures_are_the_files() {
     let path = needed("SHARDLAB_EXTRAS").join("golden/gpt_training.json");
     let file = std::fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let source = std::fs::read_to_string(Path::new(ROOT).join("tests/all/golden.rs")).unwrap();
+    let source = std::fs::read_to_string(Path::new(ROOT).join("tests/library/golden.rs")).unwrap();
     let words = source.split(|c: char| !c.is_ascii_digit() && c != '.');
     let figures: Vec<&str> = words.filter(|word| word.len() > 12).collect();
     assert_eq!(figures.len(), 20 + 15);

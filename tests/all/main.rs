@@ -1,7 +1,7 @@
 //! All tests that need no process of their own, in one program: each program would link candle once
 //! more.
 //!
-//! `cargo test --test all golden::` runs one file's.
+//! `cargo test --test all lab03::` runs one file's.
 
 #[path = "../suite/mod.rs"]
 mod suite;
@@ -23,17 +23,13 @@ mod lab11;
 mod lab12;
 // end of labs
 
-mod algorithms;
 mod arguments;
-mod bad_steps;
 mod book;
 mod checkpoints;
-mod collectives;
 mod context;
 mod ddp;
 mod ds_to_universal;
 mod extras;
-mod golden;
 #[cfg(unix)]
 mod hostile;
 /// It reads sources, as the rules do.
@@ -42,16 +38,11 @@ mod hostile;
 mod imports;
 mod jobs;
 mod labs;
-mod late;
 #[cfg(unix)]
 mod launch;
-mod link;
 mod llama;
 mod loops;
-mod operations;
 mod pipeline;
-mod plain;
-mod recorded_orders;
 mod refusals;
 #[cfg(unix)]
 mod restart;
@@ -61,11 +52,7 @@ mod screens;
 mod seed_pipeline;
 mod settings;
 mod strategies;
-mod tensor;
 mod torch_files;
 mod traces;
 mod trainer;
-mod training;
-mod universal;
 mod workbook;
-mod zero;

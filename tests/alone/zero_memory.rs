@@ -1,7 +1,7 @@
 //! What ranks say that they hold against what the process has allocated.
 
 use crate::alone;
-use crate::suite::parity::config;
+use crate::suite::trained::config;
 use crate::suite::zero::ADAMW;
 use shardlab::allocator::{process_live, process_peak, reset_process_peak};
 use shardlab::launch;

@@ -1,8 +1,7 @@
 //! Every algorithm against the definition of its collective, in values and in messages.
 
+use super::{by_algorithm, formula};
 use half::{bf16, f16};
-use labs::lab01::by_algorithm;
-use labs::lab01::formula;
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Task};
 use shardlab::comm::{Comm, CommTraffic, Element, Reduce};
 use std::fmt::Debug;

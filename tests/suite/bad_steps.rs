@@ -1,6 +1,6 @@
 //! A training whose steps may be skipped or refused, for tests of what that changes.
 
-use super::parity::config;
+use super::trained::config;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::mesh::Coordinates;
 use shardlab::parallel::Strategy;

@@ -1,7 +1,7 @@
 //! A training that continues from a checkpoint ends with the bits of one that was not interrupted.
 
 use super::bad_steps::Training;
-use super::parity::config;
+use super::trained::config;
 use shardlab::checkpoint::{Checkpoints, Job, MANIFEST, Resume, rank_file};
 use shardlab::comm::Comm;
 use shardlab::mesh::{Axis, Coordinates};
@@ -18,7 +18,7 @@ pub fn of(zero: Stage) -> Strategy {
 }
 
 pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, strategy: Strategy) -> Checkpoints {
-    let settings = config.settings(&super::parity::config(comm.size(), |_| ()).1.train);
+    let settings = config.settings(&super::trained::config(comm.size(), |_| ()).1.train);
     let job = Job {
         shape: config.shape,
         seed: config.seed,

@@ -1,6 +1,6 @@
 //! Context parallelism beside one rank: attention across ranks' positions, and trainings of a mesh.
 
-use super::parity::{config, loss_rounding, train_large_batch};
+use super::trained::{config, loss_rounding, train_large_batch};
 use candle_core::{DType, Device, Tensor, Var};
 use shardlab::comm::Comm;
 use shardlab::data::{Batch, Uniform};

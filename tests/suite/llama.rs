@@ -1,6 +1,6 @@
 //! A Llama that ranks share, against the Llama in one piece: training, generation, fine-tuning.
 
-use super::parity::loss_rounding;
+use super::trained::loss_rounding;
 use labs::lab10::pretrained::Pretrained;
 use labs::lab10::{Continuation, TokenSampling, generate};
 use shardlab::comm::{Comm, Reduce};

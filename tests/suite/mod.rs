@@ -17,19 +17,13 @@ pub mod parity;
 pub mod pipeline;
 pub mod program;
 pub mod tensor;
+pub mod trained;
 pub mod training;
 pub mod universal;
 pub mod zero;
 
-use shardlab::mesh::Coordinates;
-use shardlab::parallel::Strategy;
-use shardlab::parallel::zero::Stage;
-
-/// A mesh of these sizes, whose data ranks shard the state of a stage.
-pub fn strategy(sizes: Coordinates, zero: Stage) -> Strategy {
-    let Coordinates { data, pipeline, tensor } = sizes;
-    Strategy { pipeline, tensor, ..Strategy::data(data, zero) }
-}
+pub use labs::lab01::{by_algorithm, formula};
+pub use trained::strategy;
 
 /// The file or folder that a variable of the environment names. Tests that need one are ignored;
 /// who asks for them anyway gets a failure and no silence.

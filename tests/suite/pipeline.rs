@@ -1,6 +1,6 @@
 //! Pipelines train the model that one rank trains, whatever the schedule.
 
-use super::parity::{config, loss_rounding, train_large_batch};
+use super::trained::{config, loss_rounding, train_large_batch};
 use kit::parity::stored_values;
 use labs::lab06::{Unpipelined, unpipelined};
 use shardlab::comm::{Comm, Reduce};

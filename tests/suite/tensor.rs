@@ -1,7 +1,7 @@
 //! Data parallelism and every stage of ZeRO over the data groups of a mesh, with a model that
 //! tensor ranks share.
 
-use super::parity::{config, loss_rounding, train_large_batch};
+use super::trained::{config, loss_rounding, train_large_batch};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::largest_difference;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};

@@ -1,6 +1,6 @@
 //! A [`Training`] takes the steps that its parts take by themselves.
 
-use super::parity::config;
+use super::trained::config;
 use super::zero::TYPES;
 use anyhow::Result;
 use shardlab::comm::Comm;

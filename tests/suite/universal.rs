@@ -19,7 +19,7 @@ pub const SEQUENCES: usize = 60;
 /// The settings of a training on `ranks` ranks that learns from the same 60 sequences per step,
 /// whatever `ranks` is.
 pub fn config(ranks: usize) -> (Config, Corpus) {
-    super::parity::config(ranks, |config| {
+    super::trained::config(ranks, |config| {
         (config.batch, config.sampling) = (SEQUENCES / ranks, Sampling::Global);
         (config.dropout, config.clip) = (0.1, 0.5);
         (config.shape.layers, config.shape.block, config.shape.embd) = (1, 8, 16);
@@ -133,7 +133,7 @@ pub fn on_a_mesh(
     dir: &Path,
     to: &Path,
 ) -> anyhow::Result<Vec<f64>> {
-    let (config, corpus) = super::parity::config(sizes.data, |config| {
+    let (config, corpus) = super::trained::config(sizes.data, |config| {
         (config.clip, config.grad_accum, config.batch) = (0.5, 2, 6 / sizes.data);
         (config.sampling, config.shape.layers, config.shape.heads) = (Sampling::Global, 4, 4);
     });

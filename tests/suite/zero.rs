@@ -1,6 +1,6 @@
 //! All stages of ZeRO take the steps that DDP takes.
 
-use super::parity::{config, loss_rounding, train_by_hand};
+use super::trained::{config, loss_rounding, train_by_hand};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, largest_relative_difference, same_bits};
 use shardlab::model::{Gpt, LinearStack};

@@ -2,7 +2,7 @@
 //! parameter that is not here.
 
 use crate::suite;
-use crate::suite::parity::config;
+use crate::suite::trained::config;
 use crate::suite::zero::{
     ADAMW, TYPES, a_bad_step_moves_nothing, a_model_begins_as_allocated,
     a_step_that_was_given_up_is_forgotten, micro_steps_add_up, ranks_may_hold_nothing,
@@ -485,7 +485,7 @@ fn divided_models_evaluate_and_write() {
                     ..ZeroConfig::new(stage, precision, ADAMW)
                 };
                 one_step(&comm, config, 2, |zero, gpt| {
-                    let (config, corpus) = suite::parity::config(3, |_| ());
+                    let (config, corpus) = suite::trained::config(3, |_| ());
                     let sampler = config.sampler(comm.rank());
                     let both = || -> anyhow::Result<(f64, Vec<u32>)> {
                         let loss = evaluate(gpt, &comm, &sampler, &corpus.validation, 4)?;
@@ -743,7 +743,7 @@ fn the_order_may_change() {
 fn averaging_a_step_twice_is_an_error_in_stages_0_and_1() {
     for stage in Stage::ALL {
         let finished = launch::run(2, |comm| {
-            let (config, corpus) = suite::parity::config(2, |_| ());
+            let (config, corpus) = suite::trained::config(2, |_| ());
             let gpt = Gpt::new(&config.shape)?;
             gpt.params.allocate(0);
             let mut zero =

@@ -41,7 +41,7 @@ fn whoever_is_too_late_is_an_error() {
     assert!(*waited >= options().deadline && call.number == Some(2));
     let error = format!("{error:#}");
     assert!(
-        error.starts_with("rank 1 did not come to barrier (tests/all/late.rs:"),
+        error.starts_with("rank 1 did not come to barrier (tests/library/late.rs:"),
         "{error}"
     );
     assert!(
@@ -66,7 +66,7 @@ fn whoever_is_a_little_late_is_named_and_not_ended() {
         assert_eq!(said.matches(part).count(), 1, "{part}\n{said}");
     }
     assert!(
-        said.contains("\n  rank 1  computes, after all_reduce (sum, 1 f32, tests/all/late.rs:"),
+        said.contains("\n  rank 1  computes, after all_reduce (sum, 1 f32, tests/library/late.rs:"),
         "{said}"
     );
 }
@@ -84,7 +84,7 @@ fn a_rank_that_never_comes_back_keeps_nobody() {
     // Only a hang reaches this bound.
     assert!(!well && start.elapsed() < Duration::from_secs(60));
     assert!(
-        said.contains("error: rank 1 did not come to barrier (tests/all/late.rs:"),
+        said.contains("error: rank 1 did not come to barrier (tests/library/late.rs:"),
         "{said}"
     );
     assert!(
@@ -118,7 +118,7 @@ fn calls_that_differ_by_their_place_alone_are_told_apart() {
     let error = format!("{error:#}");
     assert!(
         error.starts_with(
-            "the ranks are in different calls: all_reduce (sum, 1 f32, tests/all/late.rs:"
+            "the ranks are in different calls: all_reduce (sum, 1 f32, tests/library/late.rs:"
         ),
         "{error}"
     );

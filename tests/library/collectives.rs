@@ -319,11 +319,11 @@ fn a_deadlock_is_an_error_that_names_every_rank() {
     assert!(matches!(error, CommError::Deadlock { all: true, .. }), "{error}");
     let error = error.to_string();
     assert!(
-        error.contains("rank 0  waits in recv (from 1, 4 u8, tests/all/collectives.rs:"),
+        error.contains("rank 0  waits in recv (from 1, 4 u8, tests/library/collectives.rs:"),
         "{error}"
     );
     assert!(
-        error.contains("rank 1  waits in recv (from 0, 4 u8, tests/all/collectives.rs:"),
+        error.contains("rank 1  waits in recv (from 0, 4 u8, tests/library/collectives.rs:"),
         "{error}"
     );
 }

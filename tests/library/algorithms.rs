@@ -1,7 +1,7 @@
 //! Collectives made of sends and receives: values, bits, and what they cost.
 
 use crate::suite::algorithms::{all_types, as_defined, costs, exercise, pairs, same_bits};
-use labs::lab01::by_algorithm;
+use crate::suite::by_algorithm;
 use proptest::prelude::*;
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Round, Task};
 use shardlab::comm::{CommError, Reduce};

@@ -1,6 +1,6 @@
 //! Universal checkpoints: from any number of ranks to any other, bit for bit, and what is refused.
 
-use crate::suite::parity::loss_rounding;
+use crate::suite::trained::loss_rounding;
 use crate::suite::universal as suite;
 use shardlab::checkpoint::universal::{Universal, merge};
 use shardlab::difference::{largest_difference, same_bits};

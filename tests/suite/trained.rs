@@ -1,0 +1,95 @@
+//! Small trainings, and what they leave: what the library's tests compare.
+
+use half::bf16;
+use shardlab::comm::Comm;
+use shardlab::data::{Batch, Corpus};
+use shardlab::mesh::Coordinates;
+use shardlab::model::Gpt;
+use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Ddp, Strategy};
+use shardlab::train::{AdamW, Config, Training, clip_scale, global_norm};
+
+/// What a training leaves: of each step its loss and its gradients' norm, and the weights after the
+/// last.
+pub struct Trained {
+    pub losses: Vec<f64>,
+    pub norms: Vec<f64>,
+    pub values: Vec<f32>,
+}
+
+/// A mesh of these sizes, whose data ranks shard the state of a stage.
+pub fn strategy(sizes: Coordinates, zero: Stage) -> Strategy {
+    let Coordinates { data, pipeline, tensor } = sizes;
+    Strategy { pipeline, tensor, ..Strategy::data(data, zero) }
+}
+
+/// A small model on the embedded text. `edit` changes the run's settings.
+pub fn config(ranks: usize, edit: impl Fn(&mut Config)) -> (Config, Corpus) {
+    let corpus = Corpus::embedded().unwrap();
+    let mut config = Config { steps: 300, ..Config::small(ranks, &corpus) };
+    (config.schedule.warmup, config.schedule.decay_steps) = (5, 300);
+    edit(&mut config);
+    (config, corpus)
+}
+
+/// The most by which two losses differ that are the mean of so many tokens' losses, added in
+/// different orders. A sum of k numbers is rounded in each of k additions, by half of f32's epsilon
+/// times the sum so far, which is at most k times the largest number. The mean is this divided by
+/// k. The largest loss is about that of a model that knows nothing: ln 65, the embedded text's
+/// vocabulary.
+pub fn loss_rounding(tokens: usize) -> f64 {
+    tokens as f64 * f64::from(f32::EPSILON) / 2.0 * 65f64.ln()
+}
+
+/// Data parallelism written out with [`Ddp`]: ranks begin with weights of their own, which rank 0's
+/// replace, and average what each has learned from one micro-batch.
+pub fn train_by_hand(
+    comm: &Comm,
+    config: &Config,
+    text: &[u32],
+    steps: usize,
+) -> anyhow::Result<Trained> {
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(config.seed_of(comm.rank()));
+    let ddp = Ddp::new(&gpt.params, comm)?;
+    let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    let mut trained = Trained { losses: Vec::new(), norms: Vec::new(), values: Vec::new() };
+    for step in 0..steps {
+        let batch = config.sampler(comm.rank()).batch(text, step, 0);
+        gpt.params.zero_gradients();
+        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
+        loss.backward()?;
+        ddp.finish()?;
+        let norm = global_norm(&gpt.params.gradients());
+        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip)?)?;
+        trained.losses.push(f64::from(loss.to_scalar::<f32>()?));
+        trained.norms.push(norm);
+    }
+    trained.values = gpt.params.values().clone();
+    Ok(trained)
+}
+
+/// Trains one rank on all ranks' and micro-steps' sequences as one large batch: the same
+/// mathematics, with sums in a different order.
+pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow::Result<Trained> {
+    let one = Config { ranks: 1, grad_accum: 1, ..config.clone() };
+    let mut training = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
+    let mut losses = Vec::new();
+    let mut norms = Vec::new();
+    for step in 0..steps {
+        let of_rank = |rank| {
+            (0..config.grad_accum).map(move |micro| config.sampler(rank).batch(text, step, micro))
+        };
+        let all: Vec<Batch> = (0..config.ranks).flat_map(of_rank).collect();
+        let ran = training.passes(&[training.with_pass(step, Batch::concat(&all))])?;
+        training.average()?;
+        losses.push(training.loss(&ran)?);
+        norms.push(training.update(step)?);
+    }
+    let params = &training.stages.chunks[0].params;
+    let values = match params.whole() {
+        Ok(values) => values.clone(),
+        Err(_) => params.stored_values::<bf16>().iter().map(|value| value.to_f32()).collect(),
+    };
+    Ok(Trained { losses, norms, values })
+}
