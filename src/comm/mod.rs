@@ -8,8 +8,7 @@
 //! `element.rs` (what ranks add, and in which order), `pending.rs` (a collective that continues
 //! while its rank computes), `call.rs` and `error.rs` (the parts of an error message), `meter.rs`
 //! (what communication cost), `link.rs` (what it would cost on a network), `recorder.rs` (what
-//! happened before an error), `options.rs`, `named.rs` (enums with names). Behind one door is
-//! `transport/`, which moves the bytes.
+//! happened before an error), `options.rs`. Behind one door is `transport/`, which moves the bytes.
 
 pub mod algorithms;
 mod call;

@@ -1,5 +1,5 @@
 //! Someone in a notebook has no flags. The library's errors name settings in backticks, and the
-//! kit's `flags/names.rs` knows their flags.
+//! kit's `labs/kit/flags/names.rs` knows their flags.
 
 use crate::imports::{rust_files, text, without_tests};
 use crate::labs::labs;

@@ -6,6 +6,7 @@
 mod imports;
 mod one_trainer;
 mod packages;
+mod reading;
 mod rooms;
 mod siblings;
 mod width;
