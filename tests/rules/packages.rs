@@ -67,7 +67,7 @@ pub fn labs(packages: &[Package]) -> impl Iterator<Item = &Path> {
 
 /// The folders of each floor, from the library up.
 const FLOORS: [&[&str]; 10] = [
-    &["bf16"],
+    &["bf16", "unified"],
     &[""],
     &["labs/kit"],
     &["labs/deepspeed"],
