@@ -1,6 +1,7 @@
-//! One place trains: `Training`. Elsewhere no file puts a step together, because the next axis
-//! would then have to be added there too. The hearts of the labs and the capstone's second life are
-//! about how a step is put together, and benches and tests look at its parts: they are not read.
+//! One place trains: `Training`. Elsewhere no file puts a step together, neither in the library nor
+//! in a program, because the next axis would then have to be added there too. The hearts of the
+//! labs and the capstone's second life are about how a step is put together, and benches and tests
+//! look at its parts: they are not read.
 
 use crate::ROOT;
 use crate::imports::{code, entries, rust_files, text, without_tests};
@@ -20,7 +21,8 @@ const CALLS: [&str; 8] = [
 ];
 
 /// Where a step may be put together: its subject is just that.
-const SUBJECTS: [&str; 7] = [
+const SUBJECTS: [&str; 8] = [
+    "src/train/training.rs",
     "/lesson.rs",
     "/exercises/",
     "/solutions/",
@@ -31,7 +33,8 @@ const SUBJECTS: [&str; 7] = [
 ];
 
 /// Other files with a pass of their own, and why.
-const EXEMPT: [(&str, &str); 6] = [
+const EXEMPT: [(&str, &str); 7] = [
+    ("src/train/skipping.rs", "goes on with a step that it may have skipped"),
     ("labs/tools/formats/sums.rs", "draws the gradients of 64 ranks without a step"),
     (
         "labs/tools/memory/main.rs",
@@ -52,10 +55,11 @@ const EXEMPT: [(&str, &str); 6] = [
     ),
 ];
 
-/// Programs and notebooks. Paths begin at the project's root.
+/// The library, programs and notebooks. Paths begin at the project's root.
 fn files() -> Vec<String> {
     let root = Path::new(ROOT);
-    let mut files = rust_files(&root.join("labs"));
+    let mut files = rust_files(&root.join("src"));
+    files.extend(rust_files(&root.join("labs")));
     let notebooks = entries(&root.join("notebooks"));
     files.extend(
         notebooks
