@@ -32,10 +32,6 @@ mod ds_to_universal;
 mod extras;
 #[cfg(unix)]
 mod hostile;
-/// It reads sources, as the rules do.
-#[allow(dead_code, reason = "the rules use more of it")]
-#[path = "../rules/imports.rs"]
-mod imports;
 mod jobs;
 mod labs;
 #[cfg(unix)]
@@ -51,6 +47,10 @@ mod schedules;
 mod screens;
 mod seed_pipeline;
 mod settings;
+/// The rules read them, too.
+#[allow(dead_code, reason = "the rules use more of it")]
+#[path = "../rules/sources.rs"]
+mod sources;
 mod strategies;
 mod torch_files;
 mod traces;

@@ -1,8 +1,8 @@
 //! Someone in a notebook has no flags. The library's errors name settings in backticks, and the
 //! kit's `labs/kit/flags/names.rs` knows their flags.
 
-use crate::imports::{rust_files, text, without_tests};
 use crate::labs::labs;
+use crate::sources::{rust_files, text, without_tests};
 use crate::suite::program::{ROOT, program, succeeded};
 use kit::Lab;
 use shardlab::data::Corpus;

@@ -9,6 +9,7 @@ mod packages;
 mod reading;
 mod rooms;
 mod siblings;
+mod sources;
 mod width;
 
 /// The checkout.

@@ -4,7 +4,7 @@
 //! look at its parts: they are not read.
 
 use crate::ROOT;
-use crate::imports::{code, entries, rust_files, text, without_tests};
+use crate::sources::{entries, rust_files, text, without_tests};
 use std::path::{Path, PathBuf};
 
 /// Calls of which a step consists. Each stands for itself or at the end of a path, as in
@@ -74,7 +74,7 @@ fn files() -> Vec<String> {
 fn code_of(path: &str) -> String {
     let source = text(&Path::new(ROOT).join(path));
     if !path.ends_with(".ipynb") {
-        return code(&without_tests(&source)).replace(" .", ".");
+        return in_one_line(&without_tests(&source));
     }
     let notebook: serde_json::Value = serde_json::from_str(&source).unwrap();
     let cells = notebook["cells"].as_array().unwrap().iter();
@@ -82,7 +82,14 @@ fn code_of(path: &str) -> String {
         .filter(|cell| cell["cell_type"] == "code")
         .flat_map(|cell| cell["source"].as_array().unwrap())
         .filter_map(|line| line.as_str());
-    code(&lines.collect::<String>()).replace(" .", ".")
+    in_one_line(&lines.collect::<String>())
+}
+
+/// The code without comments, in one line, with a chain of calls as one word.
+fn in_one_line(source: &str) -> String {
+    let lines = source.lines().filter_map(|line| line.split("//").next());
+    let words = lines.flat_map(str::split_whitespace).collect::<Vec<_>>();
+    words.join(" ").replace(" .", ".")
 }
 
 /// The calls of a step in `code`.

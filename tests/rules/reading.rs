@@ -1,7 +1,7 @@
 //! What the head of a file says about other files: those that it names are there.
 
 use crate::ROOT;
-use crate::imports::{rust_files, text};
+use crate::sources::{rust_files, text};
 use std::path::{Path, PathBuf};
 
 /// The sources that a head names in backticks, as in its reading order; `labNN` is any lab.

@@ -2,8 +2,9 @@
 //! above it. What a lesson may know.
 
 use crate::ROOT;
-use crate::imports::{code, paths, rust_files, taken, taken_paths, text, without_tests};
+use crate::imports::Paths;
 use crate::packages::{labs, packages};
+use crate::sources::{rust_files, text, without_tests};
 use std::path::{Path, PathBuf};
 
 const SRC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../src");
@@ -31,10 +32,11 @@ fn upward(file: &Path, source: &str, rooms: &[String]) -> Vec<String> {
     let Some(own) = rooms.iter().position(|room| room == module[0]) else {
         return Vec::new();
     };
-    let code = code(source);
-    let mut used = taken(&code, "crate::");
-    used.extend(taken(&code, &"super::".repeat(module.len())));
-    rooms[own + 1..].iter().filter(|room| used.contains(room)).cloned().collect()
+    let paths = Paths::of(source);
+    let mut used = paths.below("crate::");
+    used.extend(paths.below(&"super::".repeat(module.len())));
+    let is_used = |room: &&String| used.iter().any(|path| path.split("::").next() == Some(room));
+    rooms[own + 1..].iter().filter(is_used).cloned().collect()
 }
 
 #[test]
@@ -140,21 +142,16 @@ fn beside_the_lesson(source: &str) -> Vec<String> {
     if lines > 180 {
         wrong.push(format!("{lines} lines, of at most 180"));
     }
-    let code = code(&own);
-    for (at, _) in code.match_indices("use ") {
-        if code[..at].ends_with(|c: char| !c.is_whitespace() && c != ';' && c != '}') {
-            continue;
-        }
-        for path in paths(&code[at + "use ".len()..]) {
-            let package = path.split("::").next().unwrap();
-            let known = ["std", "anyhow", "candle_core", "candle_nn", "shardlab", "super", "crate"];
-            if !known.contains(&package) && path != "kit::Beside" {
-                wrong.push(format!("it uses {path}"));
-            }
+    let paths = Paths::of(&own);
+    for path in &paths.uses {
+        let package = path.split("::").next().unwrap();
+        let known = ["std", "anyhow", "candle_core", "candle_nn", "shardlab", "super", "crate"];
+        if !known.contains(&package) && path != "kit::Beside" {
+            wrong.push(format!("it uses {path}"));
         }
     }
     for package in ["kit", "clap"] {
-        for path in taken_paths(&code, &format!("{package}::")) {
+        for path in paths.below(&format!("{package}::")) {
             if (package, path.split("::").next().unwrap()) != ("kit", "Beside") {
                 wrong.push(format!("it uses {package}::{path}"));
             }
@@ -162,7 +159,7 @@ fn beside_the_lesson(source: &str) -> Vec<String> {
     }
     // Of its own lab only types of data: no function, and no module in which functions are.
     for root in ["super::", "crate::"] {
-        for path in taken_paths(&code, root) {
+        for path in paths.below(root) {
             if !path.split("::").any(|name| name.starts_with(char::is_uppercase)) {
                 wrong.push(format!("it uses {root}{path}, which is no type"));
             }

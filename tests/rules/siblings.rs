@@ -9,8 +9,9 @@
 //! are siblings of `lesson.rs`, `flags.rs` and `run.rs`.
 
 use crate::ROOT;
-use crate::imports::{code, entries, is_rust, paths, rust_files, taken_paths, text, without_tests};
+use crate::imports::Paths;
 use crate::packages::packages;
+use crate::sources::{entries, is_rust, rust_files, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -57,12 +58,10 @@ fn exported(folder: &Path) -> BTreeMap<String, String> {
     let files = [folder.join("mod.rs"), folder.join("lib.rs"), folder.with_extension("rs")];
     let mut exported = BTreeMap::new();
     for parent in files.iter().filter(|file| file.exists()) {
-        let code = code(&without_tests(&text(parent)));
-        for (at, _) in code.match_indices("pub use ") {
-            for path in paths(code[at + "pub use ".len()..].trim_start_matches("self::")) {
-                if let Some((_, name)) = path.rsplit_once("::") {
-                    exported.insert(name.to_string(), path.clone());
-                }
+        for path in Paths::of(&text(parent)).exports {
+            let path = path.trim_start_matches("self::").to_string();
+            if let Some((_, name)) = path.rsplit_once("::") {
+                exported.insert(name.to_string(), path);
             }
         }
     }
@@ -106,11 +105,11 @@ fn arrows(folder: &Path, root: &Path) -> Arrows {
             let inside = file.strip_prefix(folder).unwrap().iter().count();
             let is_parent = file.file_name().is_some_and(|name| name == "mod.rs");
             let up = inside - usize::from(is_parent);
-            let code = code(&without_tests(&text(file)));
-            let mut paths = taken_paths(&code, &"super::".repeat(up));
-            paths.extend(taken_paths(&code, &absolute));
+            let of_file = Paths::of(&text(file));
+            let mut paths = of_file.below(&"super::".repeat(up));
+            paths.extend(of_file.below(&absolute));
             if module.starts_with(SHELF) {
-                let on_the_shelf = taken_paths(&code, &"super::".repeat(up - 1));
+                let on_the_shelf = of_file.below(&"super::".repeat(up - 1));
                 paths.extend(on_the_shelf.iter().map(|path| format!("{SHELF}::{path}")));
             }
             for path in paths {

@@ -2,7 +2,7 @@
 //! projector has no room for more. rustfmt keeps code within them; it leaves comments as they are.
 
 use crate::ROOT;
-use crate::imports::{rust_files, text};
+use crate::sources::{rust_files, text};
 use std::path::Path;
 
 const COLUMNS: usize = 100;
