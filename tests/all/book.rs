@@ -606,6 +606,12 @@ fn every_lab_has_a_notebook_that_was_run() {
         labs().into_iter().map(|lab| lab.name).collect(),
         "notebooks, and the labs of labs.toml"
     );
+    // A notebook that is begun names the same packages.
+    let begun = text("labs/tools/workbook/dev/skeleton/notebooks/labNN.ipynb");
+    for package in ["candle-core", "candle-nn"] {
+        let pin = format!(":dep {package} = \\\"={}\\\"\\n", locked(package));
+        assert!(begun.contains(&pin), "the skeleton's notebook names another {package}");
+    }
     for Lab { name, title, .. } in labs() {
         let notebook: serde_json::Value =
             serde_json::from_str(&text(format!("notebooks/{name}.ipynb"))).expect(&name);
