@@ -3,6 +3,7 @@
 
 use crate::ROOT;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,6 +14,8 @@ pub struct Package {
     pub folder: String,
     /// The packages of this project that it depends on, tests aside.
     pub uses: Vec<String>,
+    /// The folders of its crates that have a `lib.rs` or a `main.rs`.
+    pub crates: BTreeSet<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -27,6 +30,12 @@ struct Told {
     name: String,
     manifest_path: PathBuf,
     dependencies: Vec<Dependency>,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    src_path: PathBuf,
 }
 
 #[derive(Deserialize)]
@@ -49,11 +58,14 @@ pub fn packages() -> Vec<Package> {
     let package = |told: Told| {
         let folder = told.manifest_path.parent().unwrap();
         let folder = folder.strip_prefix(&workspace_root).unwrap();
+        let roots = told.targets.into_iter().map(|target| target.src_path);
+        let roots = roots.filter(|root| root.ends_with("lib.rs") || root.ends_with("main.rs"));
         let ours = told.dependencies.into_iter().filter(|one| one.path.is_some());
         Package {
             name: told.name,
             folder: folder.to_str().unwrap().to_string(),
             uses: ours.filter(|one| one.kind.is_none()).map(|one| one.name).collect(),
+            crates: roots.filter_map(|root| root.parent().map(Path::to_path_buf)).collect(),
         }
     };
     packages.into_iter().map(package).collect()
@@ -127,6 +139,7 @@ fn a_new_package_is_looked_at() {
         name: folder.rsplit('/').next().unwrap().into(),
         folder: folder.into(),
         uses: uses.iter().map(ToString::to_string).collect(),
+        crates: BTreeSet::new(),
     };
     let kit = || package("labs/kit", &[]);
     let wrong = |new: Package| wrong_floors(&[kit(), package("labs/lab05", &["kit"]), new]);

@@ -8,7 +8,6 @@
 //! A lab's `apparatus` is no room of its own but the shelf for the rest of the lab, so its files
 //! are siblings of `lesson.rs`, `flags.rs` and `run.rs`.
 
-use crate::ROOT;
 use crate::imports::Paths;
 use crate::packages::packages;
 use crate::sources::{entries, is_rust, rust_files, text};
@@ -162,28 +161,11 @@ fn folders_below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The folders of all packages' crates: where Cargo finds a `lib.rs` or a `main.rs`.
-fn crates() -> Vec<PathBuf> {
-    // Its own path goes through the tests' folder.
-    let root = Path::new(ROOT).canonicalize().unwrap();
-    let has_crate =
-        |folder: &PathBuf| folder.join("lib.rs").exists() || folder.join("main.rs").exists();
-    let mut crates = Vec::new();
-    for package in packages() {
-        let folder = root.join(&package.folder);
-        let inside = ["src", "all", "alone"].map(|name| folder.join(name));
-        let found: Vec<PathBuf> = [folder].into_iter().chain(inside).filter(has_crate).collect();
-        assert!(!found.is_empty(), "where is the crate of {}?", package.name);
-        crates.extend(found);
-    }
-    crates
-}
-
 #[test]
 fn siblings_form_no_circle() {
     let mut wrong = Vec::new();
     let mut seen = BTreeSet::new();
-    for root in crates() {
+    for root in packages().into_iter().flat_map(|package| package.crates) {
         for folder in folders_below(&root) {
             let arrows = arrows(&folder, &root);
             let used = |(module, used): (&String, &BTreeSet<String>)| {

@@ -7,6 +7,7 @@ use shardlab::mesh::Coordinates;
 use shardlab::model::Gpt;
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Ddp, Strategy};
+use shardlab::tensor::Stored;
 use shardlab::train::{AdamW, Config, Training, clip_scale, global_norm};
 
 /// What a training leaves: of each step its loss and its gradients' norm, and the weights after the
@@ -89,7 +90,7 @@ pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow:
     let params = &training.stages.chunks[0].params;
     let values = match params.whole() {
         Ok(values) => values.clone(),
-        Err(_) => params.stored_values::<bf16>().iter().map(|value| value.to_f32()).collect(),
+        Err(_) => bf16::widened(params.stored_values::<bf16>().to_vec()),
     };
     Ok(Trained { losses, norms, values })
 }

@@ -39,7 +39,7 @@ pub fn write(root: &Path, folder: &Path) -> Result<()> {
 }
 
 /// The files of all pages, as the summary links them.
-fn pages(summary: &str) -> Vec<String> {
+pub(super) fn pages(summary: &str) -> Vec<String> {
     let links = summary.split("](").skip(1);
     links.filter_map(|link| Some(link.split_once(')')?.0.to_string())).collect()
 }

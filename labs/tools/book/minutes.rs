@@ -153,7 +153,7 @@ fn seconds_of(takes: &str) -> Result<f64> {
     Ok(number * each)
 }
 
-fn page_text(root: &Path, file: &str) -> Result<String> {
+pub(super) fn page_text(root: &Path, file: &str) -> Result<String> {
     let path = root.join("book/src").join(file);
     std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }

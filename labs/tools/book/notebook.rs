@@ -30,15 +30,11 @@ fn compare(written: &Value, run: &Value) -> Result<Vec<String>> {
     let [written, run] = [written, run].map(code_cells);
     let mut found = Vec::new();
     for (number, (written, run)) in (1..).zip(written.iter().zip(&run)) {
-        let rules = &written["metadata"]["shardlab"]["rules"];
-        let rules: Vec<Rule> = if rules.is_null() {
-            Vec::new()
-        } else {
-            let context = || format!("the rules of cell {number}");
-            serde_json::from_value(rules.clone()).with_context(context)?
-        };
+        let rules = written["metadata"]["shardlab"]["rules"].clone();
+        let rules: Option<Vec<Rule>> =
+            serde_json::from_value(rules).with_context(|| format!("the rules of cell {number}"))?;
         let [before, now] = [written, run].map(|cell| printed(cell));
-        let of_cell = differences(&before, &now, &rules);
+        let of_cell = differences(&before, &now, &rules.unwrap_or_default());
         found.extend(of_cell.into_iter().map(|what| format!("cell {number}: {what}")));
     }
     if written.len() != run.len() {

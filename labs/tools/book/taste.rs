@@ -3,7 +3,8 @@
 //! How many words there are, minutes that are not up to date, letters of formulas with two meanings
 //! or none, and words that are used before the page that explains them.
 
-use super::minutes::stated;
+use super::heads;
+use super::minutes::{page_text, stated};
 use anyhow::{Context, Result};
 use kit::Course;
 use std::collections::BTreeSet;
@@ -16,13 +17,15 @@ const MOST_WORDS: [usize; 2] = [31_600, 2_500];
 /// their tables, which are counted as words.
 const MOST_WORDS_TO_TEACH: usize = 5_800;
 
+const SUMMARY: &str = "SUMMARY.md";
+
 /// What could be better, one thing a line. `root` is the checkout.
 ///
 /// # Errors
 /// If a page cannot be read.
 pub fn taste(root: &Path) -> Result<Vec<String>> {
     let pages = pages(root)?;
-    let mut found = words(root, &pages)?;
+    let mut found = words(&pages)?;
     for page in stated(root)?.iter().filter(|page| page.is != page.should) {
         found.push(format!("{}: cargo run --bin book -- minutes", page.path.display()));
     }
@@ -37,19 +40,13 @@ struct Page {
     text: String,
 }
 
-/// All pages, in the book's order.
+/// The summary, and all pages in the book's order.
 fn pages(root: &Path) -> Result<Vec<Page>> {
-    let read = |file: &str| {
-        let path = root.join("book/src").join(file);
-        std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
-    };
-    let summary = read("SUMMARY.md")?;
-    let mut pages = Vec::new();
-    for line in summary.lines().filter(|line| line.trim_end().ends_with(".md)")) {
-        let file = line.rsplit_once("](").map_or("", |(_, file)| file).trim_end_matches(')');
-        pages.push(Page { file: file.into(), text: read(file)? });
-    }
-    Ok(pages)
+    let summary = page_text(root, SUMMARY)?;
+    let mut files = heads::pages(&summary);
+    files.insert(0, SUMMARY.into());
+    let page = |file: String| Ok(Page { text: page_text(root, &file)?, file });
+    files.into_iter().map(page).collect()
 }
 
 fn page<'a>(pages: &'a [Page], file: &str) -> Result<&'a Page> {
@@ -58,9 +55,8 @@ fn page<'a>(pages: &'a [Page], file: &str) -> Result<&'a Page> {
 }
 
 /// Words as `wc -w` counts them.
-fn words(root: &Path, pages: &[Page]) -> Result<Vec<String>> {
-    let summary = std::fs::read_to_string(root.join("book/src/SUMMARY.md"))?;
-    let mut all = summary.split_whitespace().count();
+fn words(pages: &[Page]) -> Result<Vec<String>> {
+    let mut all = 0;
     let mut to_teach = 0;
     for Page { file, text } in pages {
         let has = text.split_whitespace().count();

@@ -11,6 +11,7 @@ mod update;
 
 pub use blocks::{BLOCKS, Block, in_words};
 
+use crate::recognised::files_of;
 use anyhow::Result;
 use clap::Subcommand;
 use kit::Course;
@@ -82,19 +83,15 @@ fn read(root: &Path, file: &str) -> Result<String, BadInput> {
 
 /// All files below a folder of the checkout, seen from its root, in order.
 fn in_checkout(root: &Path, folder: &str) -> Result<Vec<String>, BadInput> {
-    let unreadable = |error: std::io::Error| {
-        BadInput::new(format!("cannot read {folder}: {error}"), "restore it with git")
-    };
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(root.join(folder)).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
-        let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
-        if entry.path().is_dir() {
+    for path in files_of(&root.join(folder))? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("{folder}/{name}");
+        if path.is_dir() {
             files.extend(in_checkout(root, &name)?);
         } else {
             files.push(name);
         }
     }
-    files.sort();
     Ok(files)
 }
