@@ -20,7 +20,7 @@ use shardlab::mesh::Order;
 use shardlab::model::{Chunk, Gpt, Pass, generate};
 use shardlab::parallel::pipeline::{Instruction, Partition, Pipeline, Stages};
 use shardlab::parallel::zero::Stage as ZeroStage;
-use shardlab::parallel::{Mistake, TensorParallel, Zero, ZeroConfig, unshard};
+use shardlab::parallel::{TensorParallel, Zero, ZeroConfig, unshard};
 use shardlab::tensor::random::Stream;
 use shardlab::tensor::{Copies, Params, Precision, Spec};
 use std::collections::HashMap;
@@ -112,7 +112,7 @@ impl<'a> Meshed<'a> {
         let order = (parts.order)(pipeline.rank(), pipeline.size(), shape.micro_batches);
         let mut config = ZeroConfig::new(ZeroStage::Ddp, Precision::F32, plan.config.adamw);
         // Both ends' gradients of the token table are added up below, by a part.
-        config.mistake = Some(Mistake::UntiedTable);
+        config.add_tied = false;
         let zero = Zero::init(stages.chunks[0].params(), &data, config, plan.config.seed)?;
         Ok(Meshed {
             plan,

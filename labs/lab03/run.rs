@@ -1,21 +1,19 @@
 //! What lab03 runs, in which order, and its checks.
 
-use crate::apparatus::{serial, settings, speedup, training};
+use crate::apparatus::{broken, serial, settings, speedup, training};
 use crate::flags::Args;
 use crate::lesson::compare_steps;
 use anyhow::Result;
 use kit::flags::{EvalConfig, Preset, ensure_ranks_can_differ};
 use kit::show::Screen;
-use kit::{
-    Beside, Break, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Symptoms, report,
-};
+use kit::{Beside, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Symptoms, report};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::error::is_hidden;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::matmul;
-use shardlab::train::{self, Config, Setup};
+use shardlab::train::{self, Config};
 use shardlab::{checkpoint, launch};
 use std::path::PathBuf;
 
@@ -102,17 +100,18 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let mut zero = config.zero(Stage::Ddp);
     zero.overlap = !lab.args.no_overlap;
     zero.algorithm = lab.args.all_reduce;
-    zero.mistake = lab.args.broken.map(Break::mistake);
     let init_from = lab.args.train.model.init_from.as_deref();
-    let setup = Setup::new(config, &lab.strategy).zero(zero).init_from(init_from);
+    let alone = Config { ranks: 1, ..config.clone() };
+    let (setup, ranks) = broken::setup(lab.args.broken, (config, &alone), &lab.strategy, comm);
+    let setup = setup.zero(zero).init_from(init_from);
     if lab.args.eval_only {
-        setup.begin(comm)?.whole(|gpt| evaluator.run(gpt, 0, &mut journal))?;
+        setup.begin(&ranks)?.whole(|gpt| evaluator.run(gpt, 0, &mut journal))?;
         return Ok(Vec::new());
     }
     let text = &lab.corpus.train[..];
     let beside = compare_steps(comm, config, text, lab.args.all_reduce)?;
     let same_as_one_rank = serial::compare(comm, screen, &lab.args, config, text)?;
-    let mut training = setup.begin(comm)?;
+    let mut training = setup.begin(&ranks)?;
     let symptoms = training::train(&lab.args, &mut training, &evaluator, &mut journal)?;
     journal.show(
         lab.args.no_overlap || lab.args.all_reduce.is_some() || lab.args.run.comm.link.is_some(),

@@ -6,9 +6,9 @@ use kit::flags::{StrategyFlag, one_micro_step, positive, whole, without};
 use kit::help;
 use kit::{RunFlags, Slowest, TrainFlags};
 use shardlab::error::BadInput;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Pipeline, Schedule};
 use shardlab::parallel::zero::Stage;
-use shardlab::parallel::{Mistake, Strategy};
 use shardlab::train::Config;
 use std::path::PathBuf;
 
@@ -146,16 +146,5 @@ impl AxesFlags {
             _ => return Ok(()),
         };
         Err(BadInput::new(what, help))
-    }
-}
-
-impl Break {
-    /// The piece of the training that is left out.
-    pub fn mistake(self) -> Mistake {
-        match self {
-            Break::LocalNorm => Mistake::LocalNorm,
-            Break::Untied => Mistake::UntiedTable,
-            Break::EarlyAverage => Mistake::EarlyAverage,
-        }
     }
 }

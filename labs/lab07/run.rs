@@ -1,6 +1,6 @@
 //! What runs in the lab, and in which order.
 
-use crate::apparatus::{self, Measured, Memory, Plan, logged};
+use crate::apparatus::{self, Measured, Memory, NumberedBackwards, Plan, logged};
 use crate::flags::{Args, Break, Report};
 use crate::lesson::compare_first_losses;
 use anyhow::Result;
@@ -14,7 +14,7 @@ use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::tensor::matmul;
-use shardlab::train::Setup;
+use shardlab::train::{Observer, Setup};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -60,7 +60,8 @@ pub fn run(mut args: Args) -> Result<()> {
     args.axes.refuse(&config, &strategy)?;
     let free = launch::free_memory(launch::ranks_here(strategy.ranks()));
     let mut zero = config.zero(strategy.zero);
-    zero.mistake = args.axes.broken.map(Break::mistake);
+    zero.add_tied = args.axes.broken != Some(Break::Untied);
+    zero.local_norm = args.axes.broken == Some(Break::LocalNorm);
     if args.axes.broken == Some(Break::EarlyAverage) {
         // So what the mistake does depends on neither the clock nor buckets.
         zero.overlap = false;
@@ -102,6 +103,11 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     kit::neighbours::warn(comm, &plan.layout())?;
     let mut training =
         Setup::new(&plan.config, &plan.strategy).zero(lab.zero.clone()).begin(comm)?;
+    let text = &lab.corpus.train;
+    let mut observer: Box<dyn Observer> = match lab.broken {
+        Some(Break::EarlyAverage) => Box::new(NumberedBackwards::of(&mut training, text)),
+        _ => Box::new(()),
+    };
     let mesh = training.mesh.clone();
     let mut measured = Measured {
         set_up: start.elapsed().as_secs_f64(),
@@ -115,7 +121,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         let ranks = comm.size();
         progress(comm, || format!("{ranks} ranks: step {} of {}", step + 1, plan.config.steps));
         let start = Instant::now();
-        let taken = training.step(&lab.corpus.train, step)?;
+        let taken = training.step_with(text, step, &mut *observer)?;
         measured.add(&taken);
         let optimizer = (taken.times.averaged, taken.times.updated);
         trace.pipelined(step + 1, &taken.ran, &taken.averaged, optimizer);
@@ -135,7 +141,6 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     if lab.broken.is_none() && !plan.strategy.sequence && plan.strategy.tiles == 1 {
         progress(comm, || format!("the lesson's version: {few} steps"));
         let library = &measured.losses[..few];
-        let text = &lab.corpus.train;
         let zero = lab.zero.clone();
         let Plan { config, strategy } = plan;
         beside = Some(compare_first_losses(comm, config, strategy, zero, text, library)?);

@@ -13,7 +13,7 @@ use candle_core::{CpuStorage, CustomOp1, D, Device, Error, Layout, Shape, Tensor
 use candle_nn::ops::softmax;
 use kit::Beside;
 use shardlab::comm::{Comm, Reduce};
-use shardlab::data::{Batch, Uniform};
+use shardlab::data::Uniform;
 use shardlab::model::{Heads, Pass};
 use shardlab::parallel::ContextParallel;
 use shardlab::parallel::context::{Exchange, Slicing};
@@ -105,19 +105,10 @@ pub fn compare_attention(group: &Comm, seed: u64) -> Result<Beside> {
     let y = attention([part(0)?, part(1)?, part(2)?], &place, group)?;
     let y = y.reshape((1, ROWS, HEADS * HEAD))?;
 
-    let batch = Batch {
-        inputs: vec![0; length],
-        targets: vec![0; length],
-        length,
-        sequences: [0].into(),
-        starts: vec![0],
-        documents: vec![starts.to_vec()].into(),
-    };
     let context = ContextParallel::new(group.clone(), Exchange::Gather, Slicing::ZigZag);
-    let (_, pass) = context.share(batch, Pass::training(None));
-    let library = pass.attention.as_ref().context("ranks share the sequence")?;
+    let library = context.attention(length, &vec![starts.to_vec()].into());
     let heads = Heads { queries: 0..HEADS, kv: HEADS };
-    let expected = library.attend((qkv.as_tensor() * 1.0)?, &heads, &pass, "lesson")?;
+    let expected = library.attend(qkv.copy()?, &heads, &Pass::training(None), "lesson")?;
 
     let [y, dqkv] = with_gradient(&qkv, &y, &dy)?;
     let [expected_y, expected_dqkv] = with_gradient(&qkv, &expected, &dy)?;

@@ -9,7 +9,6 @@
 mod buckets;
 pub mod context;
 mod ddp;
-mod mistake;
 mod norm;
 pub mod partition;
 pub mod pipeline;
@@ -21,8 +20,6 @@ pub mod zero;
 
 pub use context::ContextParallel;
 pub use ddp::Ddp;
-#[doc(hidden)]
-pub use mistake::Mistake;
 pub use norm::sharded_norm;
 pub use strategy::Strategy;
 pub use tensor::TensorParallel;

@@ -31,8 +31,6 @@ pub struct BlockAttention {
     pub documents: Documents,
     pub products: Precision,
     mask: Option<Mask>,
-    /// A deliberate mistake: a larger score does not rescale what is there.
-    pub(crate) rescales: bool,
 }
 
 /// Rows of all sequences [sequences, rows, stride], of which an operation reads or writes a part.
@@ -47,11 +45,11 @@ pub struct Rows<'a> {
 /// What the queries have of the keys that came so far.
 pub struct Running {
     /// The sum of e^(score - top) · value [sequences, rows, heads · head].
-    out: Vec<f32>,
+    pub out: Vec<f32>,
     /// The largest score of each query [sequences, heads, rows].
-    tops: Vec<f32>,
+    pub tops: Vec<f32>,
     /// The sum of e^(score - top) [sequences, heads, rows].
-    sums: Vec<f32>,
+    pub sums: Vec<f32>,
 }
 
 /// A tile of queries, and the keys of one block that they see.
@@ -84,7 +82,6 @@ impl BlockAttention {
             documents: Documents::default(),
             products,
             mask: None,
-            rescales: true,
         }
     }
 
@@ -141,7 +138,6 @@ impl BlockAttention {
                     (
                         &mut scores[..],
                         &seen[..],
-                        self.rescales,
                         1.0 / (self.head as f32).sqrt(),
                         [&mut running.tops[here.clone()], &mut running.sums[here]],
                         (&mut *out, width, self.head),
@@ -317,13 +313,6 @@ impl BlockAttention {
     }
 }
 
-impl Running {
-    /// Changes what the queries have so far.
-    pub(crate) fn change(&mut self, change: impl FnOnce(&mut [f32])) {
-        change(&mut self.out);
-    }
-}
-
 /// One part of one sequence's rows.
 #[derive(Clone, Copy)]
 struct Strided<'a> {
@@ -345,7 +334,6 @@ impl<'a> Strided<'a> {
 type Weighing<'a> = (
     &'a mut [f32],
     &'a [Range<usize>],
-    bool,
     f32,
     [&'a mut [f32]; 2],
     (&'a mut [f32], usize, usize),
@@ -353,7 +341,7 @@ type Weighing<'a> = (
 
 /// Turns a tile's scores into weights e^(score - top), and rescales what the queries have.
 #[inline(always)]
-fn weigh((scores, seen, rescales, scale, [tops, sums], (out, stride, head)): Weighing) {
+fn weigh((scores, seen, scale, [tops, sums], (out, stride, head)): Weighing) {
     let cols = scores.len() / seen.len();
     let rows = scores.chunks_exact_mut(cols).zip(seen).zip(tops).zip(sums);
     for (i, (((row, seen), top), sum)) in rows.enumerate() {
@@ -366,7 +354,7 @@ fn weigh((scores, seen, rescales, scale, [tops, sums], (out, stride, head)): Wei
         row.iter_mut().for_each(|score| *score *= scale);
         let old = *top;
         *top = old.max(max(row));
-        let factor = if rescales || *sum == 0.0 { exp(old - *top) } else { 1.0 };
+        let factor = exp(old - *top);
         *sum = *sum * factor + exp_sum(row, *top);
         out[i * stride..][..head].iter_mut().for_each(|x| *x *= factor);
     }

@@ -14,7 +14,7 @@ use crate::model::{Build, Gpt, Pass, Plain, Tiled};
 use crate::parallel::pipeline::{Instruction, Stages, StepRecord};
 use crate::parallel::strategy::{Offloaded, Strategy};
 use crate::parallel::zero::Offload;
-use crate::parallel::{Averaged, ContextParallel, Mistake, TensorParallel, Zero, ZeroConfig};
+use crate::parallel::{Averaged, ContextParallel, TensorParallel, Zero, ZeroConfig};
 use crate::tensor::{Listener, Spec, counted};
 use anyhow::{Result, ensure};
 use std::ops::Range;
@@ -60,8 +60,8 @@ pub struct Training {
     pub zero: Zero,
     /// This rank's passes and messages, in order.
     pub program: Vec<Instruction>,
-    /// The data rank whose batches this rank draws: its own.
-    draws_as: usize,
+    /// The number of this rank's replica, whose batches it draws.
+    replica: usize,
     /// The whole model, where the strategy cuts it, from the first time that it is put together.
     whole: Option<Gpt>,
     _half: Option<Listener>,
@@ -215,20 +215,15 @@ impl<'a> Setup<'a> {
             config.ranks,
             strategy.data
         );
-        let mistake = zero.mistake;
         // A rank has one place on each axis, and a group of ranks along each.
         let mesh = Mesh::new(comm, strategy.layout())?;
         let pipeline = mesh.group(Axis::Pipeline);
-        let data = match mistake {
-            Some(Mistake::OwnGradients) => Comm::alone(),
-            _ => mesh.group(Axis::Data).clone(),
-        };
+        let data = mesh.group(Axis::Data);
 
         // Context ranks draw the same sequences; for all that concerns weights they are data ranks.
         let replica = mesh.at.data / strategy.context;
-        let context = mesh.group(Axis::Data).split(replica as u64, 0)?.named("context");
+        let context = data.split(replica as u64, 0)?.named("context");
         let context = ContextParallel::new(context, strategy.exchange, strategy.slicing);
-        let context = context.mistaken(mistake);
 
         // Tensor ranks cut every matrix; pipeline ranks divide the layers that are made of them.
         let tensor = tensor_parallel(&mesh, &strategy);
@@ -244,42 +239,31 @@ impl<'a> Setup<'a> {
         for chunk in &mut stages.chunks {
             chunk.recompute(strategy.recompute.blocks());
         }
-        stages.averages_early = mistake == Some(Mistake::EarlyAverage);
 
         // Data ranks hold the same slices of the same layers, and shard their state.
         let params = stages.chunks[0].params.clone();
         let half = half.then(|| super::emulate_half(&params)); // before ranks average
         let zero = ZeroConfig { offload: offload(&strategy, zero.offload), ..zero };
         let zero = match (values, init_from) {
-            (Some(values), _) => Zero::begin_with(&params, &data, zero, &*values)?,
+            (Some(values), _) => Zero::begin_with(&params, data, zero, &*values)?,
             (None, Some(folder)) => {
                 params.allocate(config.seed);
                 if data.rank() == 0 {
                     checkpoint::load(folder, &params)?;
                 }
-                Zero::new(&params, &data, zero)?
+                Zero::new(&params, data, zero)?
             }
-            (None, None) if mistake == Some(Mistake::OwnWeights) => {
-                let seed = config.seed_of(data.rank());
-                Zero::begin_with(&params, &data, zero, &|spec, elements, out| {
-                    spec.initial(seed, elements, out);
-                })?
-            }
-            (None, None) => Zero::init(&params, &data, zero, config.seed)?,
+            (None, None) => Zero::init(&params, data, zero, config.seed)?,
         };
         // Where the axes meet: one norm of all gradients, and the tied table of both ends.
         let zero = zero.with_tensor(&tensor)?.with_pipeline(pipeline)?;
 
         let order = strategy.schedule().order(&micro_batches, pipeline.rank());
-        let draws_as = match mistake {
-            Some(Mistake::SameBatches) => 0,
-            _ => replica,
-        };
         Ok(Training {
             config: config.clone(),
             strategy,
             program: micro_batches.with_messages(pipeline.rank(), &order),
-            draws_as,
+            replica,
             mesh,
             tensor,
             context,
@@ -365,7 +349,7 @@ impl Training {
         step: usize,
         observer: &mut dyn Observer,
     ) -> Vec<(Batch, Pass)> {
-        let sampler = self.config.sampler(self.draws_as);
+        let sampler = self.config.sampler(self.replica);
         let mut drawn = Vec::new();
         for micro in 0..self.micro_batches() {
             let batch = observer.drawn(micro, sampler.batch(text, step, micro));

@@ -11,8 +11,8 @@ fn a_training_takes_the_plain_step() {
 }
 
 #[test]
-fn a_mistake_changes_what_is_trained() {
+fn a_local_norm_changes_what_is_trained() {
     for ranks in 1..=2 {
-        launch::run(ranks, |comm| training::a_mistake_changes_what_is_trained(&comm)).unwrap();
+        launch::run(ranks, |comm| training::a_local_norm_changes_what_is_trained(&comm)).unwrap();
     }
 }

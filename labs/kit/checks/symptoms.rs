@@ -5,7 +5,6 @@ use crate::show::{Plot, Screen, Series};
 use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
-use shardlab::parallel::Mistake;
 use shardlab::tensor::Params;
 use shardlab::train::{Observer, distance};
 
@@ -20,17 +19,6 @@ pub enum Break {
     SameBatches,
 }
 
-impl Break {
-    /// The piece of a training that is left out.
-    pub fn mistake(self) -> Mistake {
-        match self {
-            Break::NoBroadcast => Mistake::OwnWeights,
-            Break::NoAverage => Mistake::OwnGradients,
-            Break::SameBatches => Mistake::SameBatches,
-        }
-    }
-}
-
 /// Symptoms show in the batches that a training draws.
 impl Observer for Symptoms {
     fn drawn(&mut self, _micro_batch: usize, batch: Batch) -> Batch {
@@ -42,7 +30,7 @@ impl Observer for Symptoms {
 /// One rank's observations of the ranks' data and models.
 #[derive(Default)]
 pub struct Symptoms {
-    broken: Option<Break>,
+    pub broken: Option<Break>,
     /// A hash of all samples so far. Two ranks have the same hash only if they drew the same
     /// samples in every step.
     drawn: u64,

@@ -1,5 +1,6 @@
 //! The training, and what is watched and said meanwhile.
 
+use super::broken::Drawn;
 use crate::flags::Args;
 use anyhow::Result;
 use kit::{Evaluator, Journal, Symptoms, report};
@@ -23,7 +24,8 @@ pub fn train(
 
     for step in 0..config.steps {
         let before = comm.total_traffic();
-        let taken = training.step_with(&corpus.train, step, &mut symptoms)?;
+        let mut drawn = Drawn::of(&mut symptoms, config, &corpus.train, step, comm.rank());
+        let taken = training.step_with(&corpus.train, step, &mut drawn)?;
         let sent = comm.total_traffic() - before;
         let step = step + 1;
         journal.step(step, &taken, sent)?;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use kit::{Evaluator, Journal, Steps, Symptoms};
 use shardlab::comm::Comm;
 use shardlab::parallel::zero::{Stage, Unit};
-use shardlab::parallel::{Mistake, Strategy, ZeroConfig};
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::train::{Setup, Training};
 
 /// Trains with one stage. The step is the same for every stage: `Zero` decides where gradients go
@@ -22,9 +22,8 @@ pub fn train(
     let tiles = if stage == Stage::Three { lab.tiles } else { 1 };
     let strategy = Strategy { tiles, ..Strategy::data(config.ranks, stage) };
     let local_norm = lab.args.broken == Some(Break::LocalNorm);
-    let mistake = local_norm.then_some(Mistake::LocalNorm);
     let mut training = Setup::new(config, &strategy)
-        .zero(ZeroConfig { mistake, ..lab.zero.clone() })
+        .zero(ZeroConfig { local_norm, ..lab.zero.clone() })
         .init_from(lab.args.train.model.init_from.as_deref())
         .begin(comm)?;
     let mut symptoms = Symptoms::default();

@@ -10,9 +10,9 @@ use kit::trace::Trace;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::same_bits;
 use shardlab::launch;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Instruction, Op, PassRecord, Times, Work};
 use shardlab::parallel::zero::Stage;
-use shardlab::parallel::{Mistake, Strategy};
 use shardlab::train::{Config, Setup};
 use std::time::Instant;
 
@@ -85,7 +85,7 @@ pub fn measure(
 ) -> Result<Measured> {
     let Way { strategy, pace, broken, epoch } = way;
     let mut zero = config.zero(Stage::Ddp);
-    zero.mistake = (broken == Some(Break::Untied)).then_some(Mistake::UntiedTable);
+    zero.add_tied = broken != Some(Break::Untied);
     let mut training = Setup::new(config, &strategy).zero(zero).begin(comm)?;
     training.program.clone_from(&programs(&strategy, broken)?[comm.rank()]);
     let times = paced(strategy.schedule(), strategy.chunks, pace);

@@ -2,7 +2,7 @@
 //! shows that is counted between the passes.
 
 use super::Packed;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
 use shardlab::allocator;
 use shardlab::comm::{Comm, Reduce};
@@ -28,28 +28,25 @@ pub fn attending(
     let mut packed = *packed;
     packed.broken = None;
     let shape = &config.shape;
-    let mut batch = packed.drawn(0, config.sampler(0).batch(text, 0, 0));
+    let batch = packed.drawn(0, config.sampler(0).batch(text, 0, 0));
     let sequences = batch.inputs.len() / batch.length;
-    if batch.documents.is_empty() {
-        batch.documents = vec![Vec::new(); sequences].into(); // one rank goes by blocks, too
-    }
     let context = ContextParallel::new(group.clone(), strategy.exchange, strategy.slicing);
+    let attention = context.attention(batch.length, &batch.documents);
     let pass = Pass { precision: config.precision, ..Pass::training(None) };
-    let (mine, pass) = context.share(batch, pass);
+    let mine = strategy.slicing.slices(batch.length, group.size(), group.rank()).rows();
     let heads = Heads { queries: 0..shape.heads, kv: shape.kv_heads() };
     let row = shape.embd / shape.heads * (shape.heads + 2 * heads.kv);
     let numbers = |seed, width| {
-        let all = sequences * mine.length;
+        let all = sequences * mine;
         let samples = Uniform { seed, rank: group.rank(), batch: all, width };
-        Tensor::from_vec(samples.batch(0), (sequences, mine.length, width), &Device::Cpu)
+        Tensor::from_vec(samples.batch(0), (sequences, mine, width), &Device::Cpu)
     };
     let qkv = Var::from_tensor(&numbers(config.seed, row)?)?;
     let dy = numbers(config.seed + 1, shape.embd)?;
-    let attention = pass.attention.as_ref().context("attention goes by documents or ranks")?;
     let mut most = [0.0];
     // The first turn also leaves buffers that are kept.
     for _ in 0..2 {
-        let qkv = (qkv.as_tensor() * 1.0)?;
+        let qkv = qkv.copy()?;
         let (peak, done) = allocator::peak_of(|| {
             let y = attention.attend(qkv, &heads, &pass, "attention")?;
             (y * &dy)?.sum_all()?.backward()

@@ -1,10 +1,13 @@
 //! Mistakes of context parallelism. Most of them were in released programs.
 
+use super::broken_attention::BrokenAttention;
 use shardlab::data::Batch;
 use shardlab::error::BadInput;
-use shardlab::parallel::context::{Exchange, Slicing};
-use shardlab::parallel::{Mistake, Strategy};
-use shardlab::tensor::IGNORED;
+use shardlab::model::Pass;
+use shardlab::parallel::Strategy;
+use shardlab::parallel::context::{ContextParallel, Exchange, Slicing};
+use shardlab::tensor::{Documents, Dropout, IGNORED, Slices};
+use std::sync::Arc;
 
 /// The mistakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -30,15 +33,37 @@ pub enum Break {
 }
 
 impl Break {
-    /// The part of it that the library makes.
-    pub fn mistake(self) -> Option<Mistake> {
+    /// Changes a rank's pass over its slices of `batch`, where the mistake is one of passes.
+    pub fn change(
+        self,
+        context: &ContextParallel,
+        strategy: &Strategy,
+        batch: &Batch,
+        pass: Pass,
+    ) -> Pass {
+        let group = context.group().clone();
+        let length = batch.length * group.size();
+        let documents = batch.documents.clone();
         match self {
-            Break::Documents => Some(Mistake::NoDocuments),
-            Break::StaleKv => Some(Mistake::StaleKeys),
-            Break::NoRescale => Some(Mistake::NoRescale),
-            Break::Positions => Some(Mistake::OwnPositions),
-            Break::Bf16Partials => Some(Mistake::RoundedPartials),
-            Break::Shift | Break::OwnCount | Break::LossScale | Break::Contiguous => None,
+            Break::Documents => {
+                let attention = context.attention(length, &Documents::default());
+                Pass { attention: Some(attention), ..pass }
+            }
+            Break::Positions => {
+                let slices = Slices::default();
+                let dropout = pass.dropout;
+                let dropout = dropout.map(|dropout| Dropout { slices: slices.clone(), ..dropout });
+                Pass { slices, dropout, ..pass }
+            }
+            Break::StaleKv | Break::NoRescale | Break::Bf16Partials => {
+                let ranks = group.size();
+                let slices = |rank| strategy.slicing.slices(length, ranks, rank);
+                let slices = (0..ranks).map(slices).collect();
+                let broken = BrokenAttention { broken: self, group, length, slices, documents };
+                Pass { attention: Some(Arc::new(broken)), ..pass }
+            }
+            Break::OwnCount => Pass { weight: None, ..pass },
+            Break::Shift | Break::LossScale | Break::Contiguous => pass,
         }
     }
 
@@ -47,7 +72,7 @@ impl Break {
     /// # Errors
     /// With Ulysses, no keys come block by block.
     pub fn ensure_made_by(self, exchange: Exchange) -> Result<(), BadInput> {
-        let is_of_rounds = matches!(self, Break::StaleKv | Break::Bf16Partials);
+        let is_of_rounds = matches!(self, Break::StaleKv | Break::NoRescale | Break::Bf16Partials);
         if is_of_rounds && exchange == Exchange::Ulysses {
             let what = "this mistake is one of rounds, and ulysses has all keys in one";
             return Err(BadInput::new(what, "give --comm ring or --comm gather with this --break"));

@@ -9,7 +9,7 @@ use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::largest_difference;
 use shardlab::parallel::Strategy;
 use shardlab::tensor::{IGNORED, Params};
-use shardlab::train::{Config, Setup};
+use shardlab::train::{Config, Training};
 
 /// A short training of one exchange, as its ranks saw it.
 pub struct Measured {
@@ -41,9 +41,7 @@ pub fn measure(
     one: &OneRank,
 ) -> Result<Measured> {
     packed.broken = broken.map(|broken| (broken, *strategy));
-    let mut zero = config.zero(strategy.zero);
-    zero.mistake = broken.and_then(Break::mistake);
-    let mut training = Setup::new(config, strategy).zero(zero).begin(world)?;
+    let mut training = Training::new(config, strategy, world)?;
     training.stages.loss_scale = broken.map_or(1.0, |broken| broken.loss_scale(strategy));
     let group = training.context.group().clone();
     let params = training.stages.chunks[0].params.clone();
@@ -56,14 +54,17 @@ pub fn measure(
         activations: 0.0,
         attending: attending(&group, strategy, config, &packed, text)?,
         tokens: vec![0; world.size()],
-        probed: probe(&training, config, &packed, text)?,
+        probed: probe(&training, config, (&packed, broken), text)?,
     };
     // The first step also leaves buffers that are not the step's: the second counts activations.
     for step in 0..2 {
         progress(world, || format!("{}: step {}", strategy.exchange.name(), step + 1));
         let mut passes = training.draw(text, step, &mut packed);
-        if broken != Some(Break::OwnCount) {
-            training.weigh(&mut passes)?;
+        training.weigh(&mut passes)?;
+        if let Some(broken) = broken {
+            for (batch, pass) in &mut passes {
+                *pass = broken.change(&training.context, strategy, batch, std::mem::take(pass));
+            }
         }
         let before = group.traffic();
         let ran = training.passes(&passes)?;

@@ -4,11 +4,12 @@
 //! Reading order: `grid.rs` (who attends to whom, drawn), `packed.rs` (documents in a sequence),
 //! `one_rank.rs` (the same on one rank), `measured.rs` (what each exchange takes), `attending.rs`
 //! (what an attention holds meanwhile), `work.rs` (who computes how much), `probe.rs` (which
-//! outputs one token changes), `checks.rs` (whether it is the same model), `broken.rs` (mistakes),
-//! `bytes.rs` (which exchange sends least).
+//! outputs one token changes), `checks.rs` (whether it is the same model), `broken.rs` (mistakes;
+//! `broken_attention.rs` has those of a ring), `bytes.rs` (which exchange sends least).
 
 mod attending;
 mod broken;
+mod broken_attention;
 mod bytes;
 mod checks;
 mod grid;

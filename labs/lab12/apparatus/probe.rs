@@ -1,7 +1,7 @@
 //! A probe: change one token, and count whose outputs change. It needs no second training to
 //! compare with, and finds what a loss hides.
 
-use super::Packed;
+use super::{Break, Packed};
 use anyhow::Result;
 use shardlab::comm::Reduce;
 use shardlab::model::{Input, Pass, Positions};
@@ -23,7 +23,7 @@ pub struct Probed {
 pub fn probe(
     training: &Training,
     config: &Config,
-    packed: &Packed,
+    (packed, broken): (&Packed, Option<Break>),
     text: &[u32],
 ) -> Result<Probed> {
     let mut packed = *packed;
@@ -41,7 +41,10 @@ pub fn probe(
     changed.inputs[token] = (changed.inputs[token] + 1) % config.shape.vocabulary as u32;
     let logits = |batch| -> Result<(Vec<Vec<f32>>, Vec<usize>)> {
         let pass = Pass { precision: config.precision, ..Pass::evaluate() };
-        let (mine, pass) = training.context.share(batch, pass);
+        let (mine, mut pass) = training.context.share(batch, pass);
+        if let Some(broken) = broken {
+            pass = broken.change(&training.context, &training.strategy, &mine, pass);
+        }
         let input = Input::Tokens { ids: &mine.inputs, length: mine.length };
         let logits = training.stages.chunks[0].predict(input, &pass, Positions::All)?;
         let of_first = logits.get(0)?.to_vec2::<f32>()?;
@@ -115,7 +118,7 @@ mod tests {
         let packed = Packed { documents: 1, seed: 1, broken: None };
         let probed = launch::run(2, |comm| {
             let training = Training::new(&config, &strategy, &comm)?;
-            probe(&training, &config, &packed, &corpus.train)
+            probe(&training, &config, (&packed, None), &corpus.train)
         });
         let token = length / 2;
         let own = [length - token; 2];

@@ -4,7 +4,7 @@
 //! Both ways compute with the same blocks in the same order, beginning with this rank's own, so
 //! their results are bitwise the same.
 
-use super::{Exchange, Mistake};
+use super::Exchange;
 use crate::comm::{Comm, Reduce};
 use crate::tensor::{BlockAttention, Precision, Rows, Slices, Stored, TensorOp, read};
 use candle_core::{Error, Result, Shape, Tensor, bail};
@@ -18,7 +18,6 @@ pub(super) struct AcrossBlocks {
     slices: Arc<[Slices]>,
     group: Comm,
     exchange: Exchange,
-    mistake: Option<Mistake>,
     /// The logarithm of each query's sum of e^score.
     log_sums: OnceLock<Vec<f32>>,
 }
@@ -34,7 +33,6 @@ impl AcrossBlocks {
             slices,
             group: group.clone(),
             exchange: Exchange::Gather,
-            mistake: None,
             log_sums: OnceLock::new(),
         }
     }
@@ -46,10 +44,6 @@ impl AcrossBlocks {
 
     pub fn by(self, exchange: Exchange) -> AcrossBlocks {
         AcrossBlocks { exchange, ..self }
-    }
-
-    pub fn mistaken(self, mistake: Option<Mistake>) -> AcrossBlocks {
-        AcrossBlocks { mistake, ..self }
     }
 
     /// The queries at the front of the rows of qkv.
@@ -119,13 +113,6 @@ impl AcrossBlocks {
         }
         Ok(())
     }
-
-    /// Rounds what one block has added, for the mistake that does.
-    fn partial(&self, numbers: &mut [f32]) {
-        if self.mistake == Some(Mistake::RoundedPartials) {
-            numbers.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32());
-        }
-    }
 }
 
 impl TensorOp for AcrossBlocks {
@@ -143,7 +130,6 @@ impl TensorOp for AcrossBlocks {
         let mut running = self.attention.begin(sequences, rows);
         self.rounds("forward pass", self.mine(qkv), |_, block| {
             self.attention.attend(&mut running, q, block);
-            running.change(|out| self.partial(out));
             Ok(())
         })?;
         let (y, log_sums) = self.attention.finish(running, rows);
@@ -169,7 +155,6 @@ impl TensorOp for AcrossBlocks {
         let mut dqkv = vec![0.0; qkv.len()];
         let kv = self.mine(qkv);
         let len = kv.len();
-        let stale = (self.mistake == Some(Mistake::StaleKeys)).then(|| kv.clone());
         // The gradients of all ranks' keys and values, as far as this rank's queries make them; in
         // a ring, only those of this rank's.
         let gathers = self.exchange == Exchange::Gather;
@@ -177,12 +162,8 @@ impl TensorOp for AcrossBlocks {
         let group = self.group.labelled("backward pass").tagged(GRADIENTS);
         self.rounds("backward pass", kv, |round, block| {
             let mut dkv = vec![0.0; len];
-            let numbers = stale.as_deref().unwrap_or(block.numbers);
-            let block = Rows { numbers, ..block };
             self.attention
                 .gradients((q, block), dy, (log_sums, &means), (&mut dqkv, &mut dkv));
-            self.partial(&mut dqkv);
-            self.partial(&mut dkv);
             let part = if gathers { self.owner(round) } else { 0 };
             if gathers || round == 0 {
                 parts[part * len..(part + 1) * len].copy_from_slice(&dkv);

@@ -21,7 +21,6 @@
 mod blocks;
 mod ulysses;
 
-use super::Mistake;
 use crate::comm::Comm;
 use crate::data::Batch;
 use crate::error::BadInput;
@@ -136,19 +135,12 @@ pub struct ContextParallel {
     group: Comm,
     exchange: Exchange,
     slicing: Slicing,
-    mistake: Option<Mistake>,
 }
 
 impl ContextParallel {
     /// For the ranks of `group`.
     pub fn new(group: Comm, exchange: Exchange, slicing: Slicing) -> ContextParallel {
-        ContextParallel { group, exchange, slicing, mistake: None }
-    }
-
-    /// The same, with a deliberate mistake.
-    #[doc(hidden)]
-    pub fn mistaken(self, mistake: Option<Mistake>) -> ContextParallel {
-        ContextParallel { mistake, ..self }
+        ContextParallel { group, exchange, slicing }
     }
 
     /// Refuses a model whose sequences `ranks` context ranks cannot share, each with `tensor`
@@ -196,6 +188,18 @@ impl ContextParallel {
         &self.group
     }
 
+    /// Attention over sequences of `length` tokens, in which documents are packed: of this rank's
+    /// positions to those of all ranks.
+    pub fn attention(&self, length: usize, documents: &Documents) -> Arc<dyn Attend> {
+        let ranks = self.group.size();
+        Arc::new(ContextAttention {
+            context: self.clone(),
+            length,
+            slices: (0..ranks).map(|rank| self.slicing.slices(length, ranks, rank)).collect(),
+            documents: documents.clone(),
+        })
+    }
+
     /// This rank's slices of a batch, of which every rank of the group has drawn all, and `pass`
     /// over them. A position's target is the next token of the whole sequence, also at the end of a
     /// slice.
@@ -204,36 +208,22 @@ impl ContextParallel {
         if ranks == 1 && batch.documents.is_empty() {
             return (batch, pass);
         }
-        let of = |rank| self.slicing.slices(batch.length, ranks, rank);
-        let mine = of(self.group.rank());
-        let attention = ContextAttention {
-            context: self.clone(),
-            length: batch.length,
-            slices: (0..ranks).map(of).collect(),
-            documents: match self.mistake {
-                Some(Mistake::NoDocuments) => Documents::default(),
-                _ => batch.documents.clone(),
-            },
-        };
-        let slices = match self.mistake {
-            Some(Mistake::OwnPositions) => Slices::default(),
-            _ => mine.clone(),
-        };
+        let attention = self.attention(batch.length, &batch.documents);
+        let slices = self.slicing.slices(batch.length, ranks, self.group.rank());
         let sliced = |tokens: &[u32]| -> Vec<u32> {
             let sequences = tokens.chunks(batch.length.max(1));
             let slice = |sequence: &[u32]| -> Vec<u32> {
-                mine.positions(mine.rows()).map(|position| sequence[position]).collect()
+                slices.positions(slices.rows()).map(|position| sequence[position]).collect()
             };
             sequences.flat_map(slice).collect()
         };
         let sliced = Batch {
             inputs: sliced(&batch.inputs),
             targets: sliced(&batch.targets),
-            length: mine.rows(),
+            length: slices.rows(),
             ..batch
         };
         let dropout = pass.dropout.map(|dropout| Dropout { slices: slices.clone(), ..dropout });
-        let attention: Arc<dyn Attend> = Arc::new(attention);
         (sliced, Pass { slices, dropout, attention: Some(attention), ..pass })
     }
 }
@@ -257,7 +247,7 @@ impl fmt::Debug for ContextAttention {
 
 impl Attend for ContextAttention {
     fn attend(&self, qkv: Tensor, heads: &Heads, pass: &Pass, layer: &str) -> Result<Tensor> {
-        let ContextParallel { group, exchange, mistake, .. } = &self.context;
+        let ContextParallel { group, exchange, .. } = &self.context;
         let Heads { queries, kv } = heads;
         let (_, _, row) = qkv.dims3()?;
         let all = queries.len() + 2 * kv;
@@ -266,11 +256,9 @@ impl Attend for ContextAttention {
         }
         let head = row / all;
         let attention = |queries: Range<usize>, kv| {
-            let mut attention = BlockAttention::new(queries, kv, head, self.length, pass.precision)
+            BlockAttention::new(queries, kv, head, self.length, pass.precision)
                 .with_documents(&self.documents)
-                .with_dropout(pass.dropout.as_ref(), layer);
-            attention.rescales = *mistake != Some(Mistake::NoRescale);
-            attention
+                .with_dropout(pass.dropout.as_ref(), layer)
         };
         if *exchange == Exchange::Ulysses && group.size() > 1 {
             // My heads of all positions, in the order of the ranks' slices.
@@ -288,7 +276,7 @@ impl Attend for ContextAttention {
             return Exchanged::new(group, pass.precision, &widths[..1]).to_positions(&y);
         }
         let op = AcrossBlocks::new(attention(queries.clone(), *kv), self.slices.clone(), group);
-        apply(&qkv, op.by(*exchange).mistaken(*mistake))
+        apply(&qkv, op.by(*exchange))
     }
 }
 

@@ -27,9 +27,6 @@ pub struct Stages<M = Gpt> {
     /// The factor for the loss in the backward pass
     /// ([`LossScaler::scale`](crate::train::LossScaler::scale)); 1 changes nothing.
     pub loss_scale: f64,
-    /// A deliberate mistake: gradients are averaged in the backward pass of the first micro-batch,
-    /// not of the last.
-    pub(crate) averages_early: bool,
 }
 
 /// The least time of a pass through one chunk. A rank that is faster sleeps for the rest. So ranks
@@ -144,7 +141,6 @@ impl<M: Chunk> Stages<M> {
             chunks,
             pace: None,
             loss_scale: 1.0,
-            averages_early: false,
         })
     }
 
@@ -199,11 +195,6 @@ impl<M: Chunk> Stages<M> {
         let rank = self.group.rank();
         let before = allocator::live();
         let count = micro_batches.len();
-        let average_in = if self.averages_early {
-            0
-        } else {
-            count.saturating_sub(1)
-        };
         // ANCHOR: step
         for instruction in program {
             let instruction = instruction?;
@@ -215,7 +206,7 @@ impl<M: Chunk> Stages<M> {
                     held.results.insert((self.pipeline.stage(from, op.chunk), op), result);
                 }
                 Instruction::Compute(op) => {
-                    zero.synchronise(op.micro == average_in);
+                    zero.synchronise(op.micro + 1 == count);
                     let batch = &micro_batches[op.micro];
                     self.compute(op, batch, count, activations, &mut held, &mut ran.losses)?;
                     self.keep_pace(op, start);

@@ -4,7 +4,6 @@ use super::Wrap;
 use crate::comm::algorithms::Algorithm;
 use crate::named::named;
 use crate::optim::{AdamWConfig, Offload};
-use crate::parallel::Mistake;
 use crate::parallel::buckets::BUCKET;
 use crate::plan::BytesEach;
 use crate::tensor::Precision;
@@ -59,8 +58,13 @@ pub struct ZeroConfig {
     /// The rounds by which stage 0 averages, while the backward pass waits; `None` leaves them to
     /// the transport.
     pub algorithm: Option<Algorithm>,
+    /// Whether both ends of a pipeline add up their gradients of a tied parameter. Otherwise each
+    /// keeps its own part, for a caller who adds them.
+    pub add_tied: bool,
+    /// A deliberate mistake of labs: each rank clips by its own shard's norm. It is made here
+    /// because only a stage's engine sees gradients and the groups that share them.
     #[doc(hidden)]
-    pub mistake: Option<Mistake>,
+    pub local_norm: bool,
 }
 
 impl ZeroConfig {
@@ -83,7 +87,8 @@ impl ZeroConfig {
             offload: None,
             overlap: true,
             algorithm: None,
-            mistake: None,
+            add_tied: true,
+            local_norm: false,
         }
     }
 

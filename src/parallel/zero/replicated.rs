@@ -15,7 +15,7 @@ use crate::optim::{AdamW, Fragment, InitialValues, StoredBytes};
 use crate::parallel::buckets::{Reducer, listen};
 use crate::parallel::ddp::AllReducer;
 use crate::parallel::partition::FlatGroup;
-use crate::parallel::{Mistake, sharded_norm};
+use crate::parallel::sharded_norm;
 use crate::tensor::stored::widen;
 use crate::tensor::{Copies, Listener, Params, Storage, Stored};
 use anyhow::Result;
@@ -28,7 +28,8 @@ pub(super) struct Replicated<V: Stored, G: Stored> {
     params: Arc<Params>,
     comm: Comm,
     stage: Stage,
-    mistake: Option<Mistake>,
+    add_tied: bool,
+    local_norm: bool,
     groups: Vec<FlatGroup>,
     /// This rank's range of each group, as offsets in the flat buffers.
     shard: Vec<Range<usize>>,
@@ -81,7 +82,8 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
             params: params.clone(),
             comm: comm.clone(),
             stage: config.stage,
-            mistake: config.mistake,
+            add_tied: config.add_tied,
+            local_norm: config.local_norm,
             groups,
             optimizers: shard.iter().map(optimizer).collect::<Result<_>>()?,
             shard,
@@ -179,7 +181,7 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
             .iter()
             .filter(|spec| matches!(spec.copies, Copies::Tied { .. }))
         {
-            if self.mistake != Some(Mistake::UntiedTable) {
+            if self.add_tied {
                 let mut sum = self.params.stored_gradients::<G>()[spec.range()].to_vec();
                 ends.all_reduce(&mut sum, Reduce::Sum)?;
                 self.params.stored_gradients::<G>()[spec.range()].copy_from_slice(&sum);
@@ -193,7 +195,7 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
         if self.stage > Stage::Ddp {
             comms.push(&self.comm);
         }
-        if self.mistake == Some(Mistake::LocalNorm) {
+        if self.local_norm {
             comms.clear();
         }
         self.with_gradients(|gradients| {

@@ -12,7 +12,7 @@ use super::{Averaged, Event, EventKind, MemoryUsage, Volumes, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
 use crate::optim::{AdamW, InitialValues, initial_store};
 use crate::parallel::buckets::{Averaging, Buckets, Reducer, Target, listen};
-use crate::parallel::{Mistake, sharded_norm};
+use crate::parallel::sharded_norm;
 use crate::tensor::{Listener, Params, ShardedGradients, ShardedValues, Spec, Storage, Stored};
 use anyhow::Result;
 use std::ops::Range;
@@ -63,13 +63,12 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
         params.set_values(Storage::Sharded(shards.clone()));
         params.set_gradients(Storage::Sharded(shards.clone()));
         let listener = listen(params, shards.clone());
-        let local_norm = config.mistake == Some(Mistake::LocalNorm);
         Ok(FullySharded {
             params: params.clone(),
             comm: comm.clone(),
             shards,
             optimizer,
-            local_norm,
+            local_norm: config.local_norm,
             _listener: listener,
         })
     }

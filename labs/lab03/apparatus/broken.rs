@@ -1,0 +1,65 @@
+//! Data parallelism with a piece left out, as `--break` asks for it.
+
+use kit::{Break, Symptoms};
+use shardlab::comm::Comm;
+use shardlab::data::{Batch, Sampler};
+use shardlab::parallel::Strategy;
+use shardlab::train::{Config, Observer, Setup};
+
+/// A training of these settings from which `broken` is left out, and the ranks that take part.
+/// `alone` are the settings of one rank.
+pub fn setup<'a>(
+    broken: Option<Break>,
+    (config, alone): (&'a Config, &'a Config),
+    strategy: &Strategy,
+    comm: &Comm,
+) -> (Setup<'a>, Comm) {
+    match broken {
+        // Each rank trains as if there were no other.
+        Some(Break::NoAverage) => {
+            (Setup::new(alone, &Strategy { data: 1, ..*strategy }), Comm::alone())
+        }
+        Some(Break::NoBroadcast) => {
+            let seed = config.seed_of(comm.rank());
+            let setup = Setup::new(config, strategy)
+                .values(move |spec, elements, out| spec.initial(seed, elements, out));
+            (setup, comm.clone())
+        }
+        Some(Break::SameBatches) | None => (Setup::new(config, strategy), comm.clone()),
+    }
+}
+
+/// Looks for symptoms in the batches that a rank trains on.
+pub struct Drawn<'a> {
+    symptoms: &'a mut Symptoms,
+    /// Draws other batches than the training, if a mistake does.
+    instead: Option<Sampler>,
+    text: &'a [u32],
+    step: usize,
+}
+
+impl<'a> Drawn<'a> {
+    /// Of `step`, of a training of `config` on `text`.
+    pub fn of(
+        symptoms: &'a mut Symptoms,
+        config: &Config,
+        text: &'a [u32],
+        step: usize,
+        rank: usize,
+    ) -> Drawn<'a> {
+        let instead = match symptoms.broken {
+            Some(Break::SameBatches) => Some(config.sampler(0)),
+            Some(Break::NoAverage) => Some(config.sampler(rank)), // alone, it would draw rank 0's
+            Some(Break::NoBroadcast) | None => None,
+        };
+        Drawn { symptoms, instead, text, step }
+    }
+}
+
+impl Observer for Drawn<'_> {
+    fn drawn(&mut self, micro_batch: usize, batch: Batch) -> Batch {
+        let instead = |sampler: Sampler| sampler.batch(self.text, self.step, micro_batch);
+        let batch = self.instead.map_or(batch, instead);
+        self.symptoms.drawn(micro_batch, batch)
+    }
+}
