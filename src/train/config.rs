@@ -14,8 +14,26 @@ use crate::sha256;
 use crate::tensor::{Dropout, Precision, Slices};
 use std::sync::Arc;
 
-/// The settings that define a training run. A lab makes one of its flags, [`Config::small`] one
-/// without flags.
+/// The settings that define a training run. A lab makes one of its flags.
+///
+/// Without flags, say what differs from the defaults:
+///
+/// ```
+/// use shardlab::comm::Comm;
+/// use shardlab::data::Corpus;
+/// use shardlab::parallel::Strategy;
+/// use shardlab::train::{Config, Training};
+///
+/// let corpus = Corpus::embedded()?;
+/// let config = Config { steps: 10, batch: 8, ..Config::default() };
+/// let mut training = Training::new(&config, &Strategy::default(), &Comm::alone())?;
+/// let mut losses = Vec::new();
+/// for step in 0..config.steps {
+///     losses.push(training.step(&corpus.train, step)?.loss);
+/// }
+/// assert!(losses.last() < losses.first());
+/// # anyhow::Ok(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Config {
     pub ranks: usize,
@@ -37,15 +55,15 @@ pub struct Config {
     pub seed: u64,
 }
 
-impl Config {
-    /// A run on `corpus` that takes milliseconds. Checks and tests change the fields that matter to
-    /// them.
-    pub fn small(ranks: usize, corpus: &Corpus) -> Config {
-        let steps = 12;
+/// One rank trains a tiny GPT on the embedded corpus, in milliseconds. The vocabulary is that
+/// corpus's ([`Config::small`] takes another's), and the learning rate is constant: a decay would
+/// have to know how many steps there are.
+impl Default for Config {
+    fn default() -> Config {
         Config {
-            ranks,
+            ranks: 1,
             shape: ModelShape {
-                vocabulary: corpus.vocabulary.size(),
+                vocabulary: 65,
                 block: 16,
                 layers: 2,
                 heads: 2,
@@ -55,14 +73,34 @@ impl Config {
             batch: 3,
             grad_accum: 1,
             sampling: Sampling::Partition,
-            steps,
-            schedule: LrSchedule { lr: 1e-3, min_lr: 1e-4, warmup: 4, decay_steps: steps },
-            adamw: AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 },
+            steps: 12,
+            schedule: LrSchedule::constant(1e-3),
+            adamw: AdamWConfig::default(),
             clip: 1.0,
             dropout: 0.0,
             precision: Precision::F32,
             reduce: Precision::F32,
             seed: 1337,
+        }
+    }
+}
+
+impl Config {
+    /// The default run on `corpus`, with a warm-up and a decay over its 12 steps. Checks and tests
+    /// change the fields that matter to them.
+    pub fn small(ranks: usize, corpus: &Corpus) -> Config {
+        let default = Config::default();
+        let vocabulary = corpus.vocabulary.size();
+        Config {
+            ranks,
+            shape: ModelShape { vocabulary, ..default.shape },
+            schedule: LrSchedule {
+                lr: 1e-3,
+                min_lr: 1e-4,
+                warmup: 4,
+                decay_steps: default.steps,
+            },
+            ..default
         }
     }
 
@@ -158,5 +196,16 @@ impl Config {
     pub fn zero(&self, stage: Stage) -> ZeroConfig {
         let Config { precision, reduce, adamw, .. } = *self;
         ZeroConfig { reduce, ..ZeroConfig::new(stage, precision, adamw) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_has_the_vocabulary_of_the_embedded_corpus() {
+        let corpus = Corpus::embedded().unwrap();
+        assert_eq!(Config::default().shape.vocabulary, corpus.vocabulary.size());
     }
 }
