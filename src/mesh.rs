@@ -167,6 +167,26 @@ impl fmt::Display for Layout {
 }
 
 /// One rank's coordinates in a mesh, and its three groups.
+///
+/// Eight ranks are two replicas of two stages of two tensor ranks. Replicas average their gradients:
+///
+/// ```
+/// use shardlab::comm::Reduce;
+/// use shardlab::launch;
+/// use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
+///
+/// let sizes = Coordinates { data: 2, pipeline: 2, tensor: 2 };
+/// let layout = Layout { sizes, order: Order::PipelineSlowest };
+/// let means = launch::run(8, |comm| {
+///     let mesh = Mesh::new(&comm, layout)?;
+///     let mut gradient = [comm.rank() as f32];
+///     mesh.group(Axis::Data).all_reduce(&mut gradient, Reduce::Mean)?;
+///     Ok(gradient[0])
+/// })?;
+/// assert_eq!(layout.group(5, Axis::Data), [5, 7]);
+/// assert_eq!(means, [1.0, 2.0, 1.0, 2.0, 5.0, 6.0, 5.0, 6.0]);
+/// # anyhow::Ok(())
+/// ```
 #[derive(Clone)]
 pub struct Mesh {
     pub layout: Layout,

@@ -56,6 +56,34 @@ impl FromStr for Resume {
 }
 
 /// The checkpoints of one run, in one folder that all ranks can reach.
+///
+/// A new training takes the third step of the one that was saved after two, bit for bit:
+///
+/// ```
+/// use shardlab::checkpoint::{Checkpoints, Resume};
+/// use shardlab::comm::Comm;
+/// use shardlab::data::Corpus;
+/// use shardlab::parallel::Strategy;
+/// use shardlab::train::{Config, Training};
+///
+/// let corpus = Corpus::embedded()?;
+/// let begin = || Training::new(&Config::default(), &Strategy::default(), &Comm::alone());
+/// let dir = tempfile::tempdir()?; // it is removed at the end
+///
+/// let mut training = begin()?;
+/// let checkpoints = Checkpoints::new(dir.path(), 3, training.job(&corpus.train), &Comm::alone());
+/// for step in 0..2 {
+///     training.step(&corpus.train, step)?;
+/// }
+/// checkpoints.save(2, &mut training.zero, &"my own record")?;
+///
+/// let mut resumed = begin()?;
+/// let saved = checkpoints.resume::<String>(&Resume::Auto, &mut resumed.zero)?;
+/// assert_eq!(saved.map(|saved| saved.step), Some(2));
+/// let third = training.step(&corpus.train, 2)?.loss;
+/// assert_eq!(resumed.step(&corpus.train, 2)?.loss, third);
+/// # anyhow::Ok(())
+/// ```
 pub struct Checkpoints {
     /// The folder of all of them.
     pub dir: PathBuf,

@@ -72,6 +72,26 @@ impl Batch {
 }
 
 /// Draws one rank's batches.
+///
+/// Two ranks draw the halves of the batch that one rank would draw:
+///
+/// ```
+/// use shardlab::data::{Batch, Corpus, Sampler, Sampling};
+///
+/// let corpus = Corpus::embedded()?;
+/// let sampling = Sampling::Global;
+/// let one = Sampler { sampling, seed: 1337, rank: 0, ranks: 1, batch: 8, block: 16 };
+/// let whole = one.batch(&corpus.train, 0, 0);
+/// assert_eq!(whole.inputs[1..16], whole.targets[..15]); // each target is the next token
+///
+/// let halves = [0, 1].map(|rank| {
+///     let half = Sampler { rank, ranks: 2, batch: 4, ..one };
+///     half.batch(&corpus.train, 0, 0)
+/// });
+/// assert_ne!(halves[0].inputs, halves[1].inputs);
+/// assert_eq!(Batch::concat(&halves), whole);
+/// # anyhow::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Sampler {
     pub sampling: Sampling,

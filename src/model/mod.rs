@@ -23,6 +23,35 @@ pub use layers::{
 pub use mlp::LinearStack;
 
 /// A decoder whose shape is a GPT's, as labs 02 to 09 train it.
+///
+/// It learns a line by heart, and continues it:
+///
+/// ```
+/// use shardlab::data::{Corpus, Sampler, Sampling};
+/// use shardlab::model::{Gpt, Pass, generate};
+/// use shardlab::optim::{AdamW, AdamWConfig};
+/// use shardlab::plan::{Family, ModelShape};
+/// use shardlab::tensor::random::Stream;
+///
+/// let text = Corpus::new("a line", &"to be or not to be, ".repeat(20))?;
+/// let vocabulary = text.vocabulary.size();
+/// let family = Family::Gpt;
+/// let shape = ModelShape { vocabulary, block: 16, layers: 1, heads: 2, embd: 32, family };
+/// let gpt = Gpt::new(&shape)?;
+/// gpt.params.allocate(1337);
+/// let mut adamw = AdamW::new(AdamWConfig::default(), &gpt.params);
+/// let sampling = Sampling::Seeds;
+/// let sampler = Sampler { sampling, seed: 1337, rank: 0, ranks: 1, batch: 4, block: 16 };
+/// for step in 0..200 {
+///     gpt.params.zero_gradients();
+///     let batch = sampler.batch(&text.train, step, 0);
+///     gpt.loss(&batch, &Pass::training(None))?.backward()?;
+///     adamw.step(&gpt.params, 3e-3, 1.0)?;
+/// }
+/// let next = generate(&gpt, &text.train[..9], 10, 0.1, Stream::new(1337, "text"))?;
+/// assert_eq!(text.vocabulary.decode(&next), "not to be,");
+/// # anyhow::Ok(())
+/// ```
 pub type Gpt = Decoder;
 
 /// A decoder whose shape is a Llama's, as lab10 trains and runs it.

@@ -31,6 +31,29 @@ impl Default for AdamWConfig {
 /// Its state is two moments per parameter, and an f32 master copy of weights that are stored in
 /// fewer bits. The state belongs to a list of fragments: all parameters under data parallelism, a
 /// rank's shard of them under ZeRO.
+///
+/// Layers learn to return their input. Gradients are clipped to a norm of 1:
+///
+/// ```
+/// use shardlab::model::LinearStack;
+/// use shardlab::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
+///
+/// let model = LinearStack::new(&[2, 8, 2])?;
+/// model.params.allocate(1337);
+/// let mut adamw = AdamW::new(AdamWConfig::default(), &model.params);
+/// let mut losses = Vec::new();
+/// for _ in 0..100 {
+///     model.params.zero_gradients();
+///     let loss = model.loss(&[0.1, 0.9])?;
+///     loss.backward()?;
+///     let norm = global_norm(&model.params.gradients());
+///     adamw.step(&model.params, 1e-2, clip_scale(norm, 1.0)?)?;
+///     losses.push(loss.to_scalar::<f32>()?);
+/// }
+/// assert!(losses[99] < 0.01 * losses[0]);
+/// assert_eq!(adamw.steps(), 100);
+/// # anyhow::Ok(())
+/// ```
 pub struct AdamW {
     config: AdamWConfig,
     shard: Vec<Fragment>,

@@ -46,6 +46,31 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 pub type Hook = Box<dyn Fn(&Params, &Spec) -> Result<()> + Send + Sync>;
 
 /// A model's parameters and their gradients.
+///
+/// A layer of one's own, and gradient descent over the flat buffers:
+///
+/// ```
+/// use candle_core::{Device, Var};
+/// use shardlab::tensor::{Init, Params, Precision, linear_bias, squared_error};
+///
+/// let params = Params::new();
+/// let weight = params.declare("fc.weight", &[1, 2], Init::Constant(0.0))?;
+/// let bias = params.declare("fc.bias", &[1], Init::Constant(0.0))?;
+/// params.allocate(1337); // the seed, if initial values are random
+///
+/// let x = Var::new(&[[1f32, 2.0]], &Device::Cpu)?; // a variable, so that candle records the graph
+/// for _ in 0..20 {
+///     params.zero_gradients();
+///     let y = linear_bias(&x, &weight, &bias, Precision::F32)?;
+///     squared_error(&y, &[6.0])?.backward()?;
+///     for (value, gradient) in params.values_mut().iter_mut().zip(&*params.gradients()) {
+///         *value -= 0.05 * gradient;
+///     }
+/// }
+/// let values: Vec<f32> = params.values().iter().map(|value| value.round()).collect();
+/// assert_eq!(values, [1.0, 2.0, 1.0]); // 1 · 1 + 2 · 2 + 1 = 6
+/// # anyhow::Ok(())
+/// ```
 pub struct Params {
     declared: Mutex<Vec<(Spec, Progress)>>,
     layout: OnceLock<FlatLayout>,
