@@ -99,10 +99,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
     let gpt = Gpt::new(&shape.gpt)?;
     gpt.params.allocate(1);
     let ddp = Ddp::new(&gpt.params, &comm)?;
-    let mut adamw = AdamW::new(
-        AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 },
-        &gpt.params,
-    );
+    let mut adamw = AdamW::new(AdamWConfig::default(), &gpt.params);
     let sampler = Sampler {
         seed: 1,
         sampling: Sampling::Partition,

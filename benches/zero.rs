@@ -17,12 +17,9 @@ use shardlab::tensor::Precision;
 use shardlab::train::AdamWConfig;
 use std::time::Instant;
 
-const ADAMW: AdamWConfig =
-    AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
-
 /// What is compared; the first is what the others are measured by.
 fn variants() -> Vec<(&'static str, ZeroConfig)> {
-    let of = |stage, precision| ZeroConfig::new(stage, precision, ADAMW);
+    let of = |stage, precision| ZeroConfig::new(stage, precision, AdamWConfig::default());
     let three = of(Stage::Three, Precision::F32);
     vec![
         ("0 (DDP)", of(Stage::Ddp, Precision::F32)),

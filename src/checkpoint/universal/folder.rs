@@ -78,11 +78,10 @@ impl Index {
 ///
 /// let family = Family::Gpt;
 /// let shape = ModelShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd: 8, family };
-/// let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
 /// // This rank's shard of a new model.
 /// let begin = |comm: &Comm, seed: u64| -> anyhow::Result<Zero> {
 ///     let model = Gpt::new(&shape)?;
-///     let config = ZeroConfig::new(Stage::One, Precision::F32, adamw);
+///     let config = ZeroConfig::new(Stage::One, Precision::F32, AdamWConfig::default());
 ///     Zero::init(&model.params, comm, config, seed)
 /// };
 /// let dir = tempfile::tempdir()?;

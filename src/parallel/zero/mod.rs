@@ -71,11 +71,10 @@ use std::sync::Arc;
 /// use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
 /// use shardlab::tensor::Precision;
 ///
-/// let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
 /// let train = |stage| {
 ///     launch::run(2, |comm| {
 ///         let model = LinearStack::new(&[64, 64, 64])?;
-///         let config = ZeroConfig::new(stage, Precision::F32, adamw);
+///         let config = ZeroConfig::new(stage, Precision::F32, AdamWConfig::default());
 ///         let mut zero = Zero::init(&model.params, &comm, config, 1337)?;
 ///         let bytes = zero.memory().parameters;
 ///         zero.begin()?;

@@ -122,7 +122,7 @@ pub fn figure(name: &str) -> Result<String> {
         "gemm-columns" => gemm(&screen, false).1,
         "gemm-rows" => gemm(&screen, true).1,
         "zero-step" => {
-            let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+            let adamw = AdamWConfig::default();
             let stage_3 = ZeroConfig::new(Stage::Three, Precision::F32, adamw);
             computed_step(&screen, &BABY, BATCH, 4, &stage_3, None).0.svg()
         }
