@@ -18,6 +18,8 @@ use std::fmt;
 named! {
     /// An axis of a mesh: a way to divide the work. Its groups of ranks have the same name.
     pub enum Axis {
+        /// Ranks with the same parameters, which average gradients: data ranks, and among them the
+        /// context ranks of each (Megatron-LM's data-context group).
         Data = "data",
         Pipeline = "pipeline",
         Tensor = "tensor",

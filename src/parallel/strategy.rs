@@ -160,19 +160,19 @@ impl Strategy {
     pub fn layout(&self) -> Layout {
         let Strategy { pipeline, tensor, order, .. } = *self;
         Layout {
-            sizes: Coordinates { data: self.gradients(), pipeline, tensor },
+            sizes: Coordinates { data: self.gradient_ranks(), pipeline, tensor },
             order,
         }
     }
 
     /// The ranks that average a gradient: data ranks, and context ranks of each.
-    pub fn gradients(&self) -> usize {
+    pub fn gradient_ranks(&self) -> usize {
         self.data * self.context
     }
 
     /// The ranks that shard a state together.
-    pub fn shard(&self) -> usize {
-        self.gradients() / self.replicas
+    pub fn shard_ranks(&self) -> usize {
+        self.gradient_ranks() / self.replicas
     }
 
     /// The pipeline of a job with `micro_batches` micro-batches, unless the strategy names another
@@ -205,7 +205,7 @@ impl Strategy {
     /// pipeline. The help says which number to change.
     pub fn check(&self, shape: &ModelShape) -> Result<(), BadInput> {
         let Strategy { tensor, pipeline, context, chunks, replicas, .. } = *self;
-        let data = self.gradients();
+        let data = self.gradient_ranks();
         if replicas == 0 || !data.is_multiple_of(replicas) {
             let what = format!("{replicas} groups cannot share {data} data ranks");
             return Err(BadInput::new(what, "shard must divide dp"));
@@ -243,7 +243,7 @@ impl Strategy {
                 "give zero=0 or zero=1 with pp".to_string(),
             ),
             _ if self.replicas > 1 => (
-                format!("shard={}: the trainer shards over all data ranks", self.shard()),
+                format!("shard={}: the trainer shards over all data ranks", self.shard_ranks()),
                 "leave shard out; the planner reckons with it".to_string(),
             ),
             _ if !matches!(self.recompute, Recompute::None | Recompute::Full | Recompute::Blocks(_)) => (
@@ -336,7 +336,7 @@ impl fmt::Display for Strategy {
         number("mb", self.micro_batch.unwrap_or(0), 0);
         number("zero", self.zero.number(), 0);
         if self.replicas > 1 {
-            number("shard", self.shard(), 0);
+            number("shard", self.shard_ranks(), 0);
         }
         if self.schedule() != self.usual_schedule() {
             parts.push(format!("schedule={}", self.schedule().name()));
@@ -483,7 +483,7 @@ impl FromStr for Strategy {
             ));
         }
         if let Some(shard) = shard {
-            let data = strategy.gradients();
+            let data = strategy.gradient_ranks();
             if !data.is_multiple_of(shard) {
                 let of = if strategy.context > 1 { "dp·cp" } else { "dp" };
                 return Err(bad(format!("shard={shard} does not divide {of}={data}")));

@@ -9,12 +9,12 @@ use shardlab::train::Config;
 /// stage 1 on, without axes that divide matrices or layers, and trivially on one rank.
 pub fn slices_follow_each_other(strategy: &Strategy) -> bool {
     let divides_the_model = strategy.tensor > 1 || strategy.pipeline > 1;
-    !divides_the_model && (strategy.gradients() == 1 || strategy.zero != Stage::Ddp)
+    !divides_the_model && (strategy.gradient_ranks() == 1 || strategy.zero != Stage::Ddp)
 }
 
 /// Whether each parameter is also sharded on its own: under ZeRO-3, and trivially on one rank.
 pub fn shards_each_parameter(strategy: &Strategy) -> bool {
-    let on_its_own = strategy.gradients() == 1 || strategy.zero == Stage::Three;
+    let on_its_own = strategy.gradient_ranks() == 1 || strategy.zero == Stage::Three;
     slices_follow_each_other(strategy) && on_its_own
 }
 

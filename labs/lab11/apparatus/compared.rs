@@ -99,7 +99,7 @@ fn row(run: &Run, error: f64) -> Vec<String> {
     };
     let data = match s.replicas {
         1 => s.data.to_string(),
-        replicas => format!("{}x{replicas}", s.shard()),
+        replicas => format!("{}x{replicas}", s.shard_ranks()),
     };
     let zero = match s.zero.number() {
         0 => String::new(),

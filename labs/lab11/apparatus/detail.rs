@@ -68,7 +68,7 @@ fn axes(screen: &Screen, job: &TrainingJob, strategy: &Strategy) -> String {
             "tensor" => strategy.tensor,
             "context" => strategy.context,
             "pipeline" => strategy.pipeline,
-            _ => strategy.gradients(),
+            _ => strategy.gradient_ranks(),
         };
         let place = match (ranks, traffic.between_nodes) {
             (1, _) => "-",
@@ -90,7 +90,7 @@ fn axes(screen: &Screen, job: &TrainingJob, strategy: &Strategy) -> String {
     }
     if strategy.replicas > 1 {
         // Of the data ranks, those that divide the model, and the groups of them.
-        rows[2][1] = strategy.shard().to_string();
+        rows[2][1] = strategy.shard_ranks().to_string();
         let mut groups = row(&job.replica_traffic(strategy));
         groups[0] = "replicas".into();
         groups[1] = strategy.replicas.to_string();

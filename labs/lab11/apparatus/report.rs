@@ -98,7 +98,7 @@ fn cells(s: &Strategy, shared: bool) -> [String; 8] {
     let zero = match (s.replicas, s.offload) {
         (1, Offloaded::None) => zero,
         (1, _) => format!("{zero} host"),
-        (_, _) => format!("{zero}/{}", s.shard()),
+        (_, _) => format!("{zero}/{}", s.shard_ranks()),
     };
     [dp, tp, pp, fourth, mb, zero, again, sequence.into()]
 }

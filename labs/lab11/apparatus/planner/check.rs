@@ -56,7 +56,7 @@ fn nearest_with(job: &TrainingJob, s: &Strategy, settings: &Strategy) -> Option<
         let far = far + ratio(context, s.context) + 0.01 * ratio(data, s.data);
         // Groups of data ranks keep their size.
         let shard = if settings.replicas > 1 {
-            settings.shard()
+            settings.shard_ranks()
         } else {
             data * context
         };

@@ -101,7 +101,7 @@ fn divisions(job: &TrainingJob, base: &Strategy) -> Vec<Strategy> {
     if base.offload == Offloaded::Parameters {
         return if base.pipeline == 1 { vec![zero(3)] } else { Vec::new() };
     }
-    let data = base.gradients();
+    let data = base.gradient_ranks();
     if data == 1 {
         return vec![zero(0)];
     }

@@ -98,10 +98,10 @@ impl Degrees for Strategy {
         if self.context > 1 {
             parts.push(format!("CP {}", self.context));
         }
-        let data = self.gradients();
+        let data = self.gradient_ranks();
         if data > 1 {
             let Strategy { replicas, .. } = *self;
-            let shard = self.shard();
+            let shard = self.shard_ranks();
             parts.push(match self.zero.number() {
                 0 if self.data == 1 => String::new(),
                 0 => format!("DP {}", self.data),

@@ -169,7 +169,7 @@ impl TrainingJob {
     /// Bytes of weights, gradients and optimizer on a rank of a pipeline stage.
     fn state_of(&self, strategy: &Strategy, stage: usize) -> [f64; 3] {
         let held = self.held(strategy, stage) as u64;
-        let shard = strategy.shard() as u64;
+        let shard = strategy.shard_ranks() as u64;
         // PyTorch's shards are in f32, and no copy of them in 16 bits lies beside them: the layers
         // in use are gathered in 16 bits. So 16 bytes, not 18; where 16 are asked for, they are as
         // many.
@@ -233,7 +233,7 @@ impl TrainingJob {
         // ZeRO-3 gathers the next layer while it uses one, and reduces a layer's gradients;
         // offloaded parameters pass through the same buffers.
         let gathers =
-            s.zero.number() == 3 && (s.gradients() > 1 || s.offload == Offloaded::Parameters);
+            s.zero.number() == 3 && (s.gradient_ranks() > 1 || s.offload == Offloaded::Parameters);
         let gathered = if gathers {
             let each = 3.0 * self.bytes.parameter as f64;
             each * model.largest_layer() as f64 / s.tensor as f64

@@ -166,7 +166,7 @@ impl TrainingJob {
 
     /// Seconds for which a rank waits for the data axis.
     fn exposed_data(&self, s: &Strategy, m: f64, layers: f64, forward: f64, backward: f64) -> f64 {
-        if s.gradients() == 1 && s.offload != Offloaded::Parameters {
+        if s.gradient_ranks() == 1 && s.offload != Offloaded::Parameters {
             return 0.0;
         }
         let seconds = self.data_seconds(s);
@@ -228,7 +228,12 @@ impl TrainingJob {
     /// to or from the processor. Memory and link work at the same time, so the slower one counts.
     fn update_seconds(&self, s: &Strategy) -> f64 {
         let device = &self.cluster.device;
-        let updates = self.most_held(s) / if s.zero.number() > 0 { s.shard() as f64 } else { 1.0 };
+        let updates = self.most_held(s)
+            / if s.zero.number() > 0 {
+                s.shard_ranks() as f64
+            } else {
+                1.0
+            };
         let state = updates * self.bytes.optimizer as f64;
         let moved = updates * (self.bytes.gradient + self.bytes.parameter) as f64;
         match s.offload {

@@ -168,7 +168,7 @@ impl TrainingJob {
         let sends = collective::sends(
             &self.cluster.network,
             bytes / strategy.tensor as f64,
-            strategy.tensor * strategy.gradients(),
+            strategy.tensor * strategy.gradient_ranks(),
             strategy.ranks(),
         );
         let gathers = if strategy.sequence {
@@ -223,14 +223,14 @@ impl TrainingJob {
         // writes the sum. All of it shares the host's memory.
         let part = |bytes: f64, times: f64| match s.offload {
             Offloaded::Parameters => {
-                let own = bytes / s.shard() as f64;
+                let own = bytes / s.shard_ranks() as f64;
                 (own / device.host_link).max(times * own / device.host_bandwidth)
             }
             _ => 0.0,
         };
         let added = if s.micro_batches_of(self.batch) > 1 { 4.0 } else { 1.0 };
-        let group = [s.shard(), s.tensor];
-        let between = [s.replicas, s.tensor * s.shard()];
+        let group = [s.shard_ranks(), s.tensor];
+        let between = [s.replicas, s.tensor * s.shard_ranks()];
         if s.zero.number() == 0 {
             let half = self.all_reduces(group, gradients, layers) / 2.0;
             return DataSeconds { reduce: half, gather: half, average: 0.0 };
@@ -238,7 +238,7 @@ impl TrainingJob {
         DataSeconds {
             reduce: self.gathers(group, gradients, layers) + part(gradients, added),
             gather: self.gathers(group, gathered, layers) + part(gathered, 1.0),
-            average: self.all_reduces(between, gradients / s.shard() as f64, layers),
+            average: self.all_reduces(between, gradients / s.shard_ranks() as f64, layers),
         }
     }
 
@@ -280,9 +280,9 @@ impl TrainingJob {
         let bytes = reduced * self.bytes.gradient + gathered * self.gathered_bytes(s);
         let data = AxisTraffic {
             axis: Axis::Data.name(),
-            bytes: share(s.shard()) * self.most_held(s) * bytes as f64,
+            bytes: share(s.shard_ranks()) * self.most_held(s) * bytes as f64,
             seconds: reduced as f64 * seconds.reduce + gathered as f64 * seconds.gather,
-            between_nodes: s.shard() > 1 && self.leaves_node(s.shard() * s.tensor),
+            between_nodes: s.shard_ranks() > 1 && self.leaves_node(s.shard_ranks() * s.tensor),
         };
         [tensor, pipeline, data]
     }
@@ -291,13 +291,13 @@ impl TrainingJob {
     /// once, an average of its part of the gradients.
     pub fn replica_traffic(&self, strategy: &Strategy) -> AxisTraffic {
         let s = strategy;
-        let part = self.most_held(s) * self.bytes.gradient as f64 / s.shard() as f64;
+        let part = self.most_held(s) * self.bytes.gradient as f64 / s.shard_ranks() as f64;
         AxisTraffic {
             axis: Axis::Data.name(),
             bytes: 2.0 * share(s.replicas) * part,
             seconds: self.data_seconds(s).average,
             between_nodes: s.replicas > 1
-                && s.gradients() * s.tensor > self.cluster.network.ranks_per_node,
+                && s.gradient_ranks() * s.tensor > self.cluster.network.ranks_per_node,
         }
     }
 }
