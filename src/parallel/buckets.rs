@@ -6,17 +6,16 @@
 //! parameters and buckets is tracked for a whole step, never per backward pass: the chunks of a
 //! pipeline complete their parameters in different passes.
 //!
-//! Data parallelism and the stages of ZeRO differ in where a bucket's average goes. Each of them is
-//! a [`Reducer`].
+//! A [`Reducer`] follows the step. Data parallelism and the stages of ZeRO differ only in the
+//! collective that a bucket takes and in where its average goes: each of them is a [`Reduction`].
 
 use super::Averaged;
 use super::queue::Queue;
-use crate::comm::{self, Comm};
+use crate::comm;
 use crate::tensor::stored::add;
-use crate::tensor::{Copies, Listener, Params, Spec, Stored};
+use crate::tensor::{Copies, Listener, Params, ShardedGradients, Spec, Stored};
 use anyhow::{Result, ensure};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The size at which a bucket is full, in elements. Small buckets start early, so that the backward
@@ -24,87 +23,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// megabytes.
 pub const BUCKET: usize = 1 << 16;
 
-/// One strategy's way to average the gradients of a bucket.
-pub(super) trait Reducer<T: Stored>: Send + Sync {
-    fn buckets(&self) -> &Buckets<T>;
+/// Averages a model's gradients, stored as `T`, bucket by bucket during the backward pass, as
+/// PyTorch's `Reducer` does. Its methods are in the order of a step.
+pub(super) struct Reducer<T> {
+    /// By the parameters' index.
+    slots: Vec<Slot>,
+    reduction: Box<dyn Reduction<T>>,
+    step: Mutex<Averaging<T>>,
+}
 
-    /// Starts to average a bucket whose gradients are complete.
+/// One strategy's way to average a bucket.
+pub(super) trait Reduction<T>: Send + Sync {
+    /// Begins to average a bucket whose gradients are complete on this rank.
     fn start(&self, params: &Params, step: &mut Averaging<T>, bucket: usize) -> comm::Result<()>;
 
-    /// Stores averaged gradients, if this rank keeps them.
-    fn store(&self, params: &Params, target: Target, mean: Vec<T>, seen: Averaged);
+    /// Puts averaged gradients where they belong, if this rank keeps them.
+    fn store(
+        &self,
+        params: &Params,
+        step: &mut Averaging<T>,
+        target: Target,
+        mean: Vec<T>,
+        seen: Averaged,
+    );
 
-    /// Looks after the collectives in flight while the backward pass continues.
-    fn advance(&self, params: &Params, step: &mut Averaging<T>) -> comm::Result<()> {
-        self.arrive(params, step, !self.buckets().overlap.load(Relaxed))
-    }
-
-    /// Stores the results that have arrived. With `wait`, waits for all collectives in flight.
-    fn arrive(&self, params: &Params, step: &mut Averaging<T>, wait: bool) -> comm::Result<()> {
-        while let Some((target, mean, seen)) = if wait {
-            step.in_flight.next()?
-        } else {
-            step.in_flight.ready()?
-        } {
-            step.averaged.push(seen);
-            self.store(params, target, mean, seen);
-        }
-        Ok(())
-    }
-
-    /// The hook: a parameter's gradient is complete on this rank. A tied parameter waits for the
-    /// other stage's part.
-    fn gradient_complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
-        if matches!(spec.copies, Copies::Tied { .. }) {
-            Ok(())
-        } else {
-            self.note_complete(params, spec)
-        }
-    }
-
-    /// Notes that a parameter's gradient is complete, and starts its bucket if it was the last one.
-    fn note_complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
-        let buckets = self.buckets();
-        if !buckets.keeps_shard && !buckets.last.load(Relaxed) {
-            return Ok(());
-        }
-        let mut step = buckets.step();
-        if let Some(bucket) = buckets.complete(&mut step, spec) {
-            self.start(params, &mut step, bucket)?;
-        }
-        self.advance(params, &mut step)
-    }
-
-    /// Ends a step: waits until every gradient is averaged. Returns the time of each collective, in
-    /// their order.
-    fn finish(&self, params: &Params) -> Result<Vec<Averaged>> {
-        let buckets = self.buckets();
-        let mut step = buckets.step();
-        if buckets.keeps_shard {
-            for bucket in step.start_incomplete() {
-                self.start(params, &mut step, bucket)?;
-            }
-        }
-        self.arrive(params, &mut step, true)?;
-        step.finished = true;
-        buckets.ensure_complete(&step)?;
-        Ok(std::mem::take(&mut step.averaged))
-    }
-
-    /// Bytes of vectors that are kept for later buckets.
-    fn spare_bytes(&self) -> usize {
-        0
+    /// Whether averages are stored as soon as they arrive, which frees their memory. Otherwise they
+    /// wait for the end of the step.
+    fn stores_early(&self) -> bool {
+        true
     }
 }
 
-/// Calls `reducer` from now on whenever a parameter's gradient is complete.
-pub(super) fn listen<T: Stored>(
-    params: &Arc<Params>,
-    reducer: Arc<impl Reducer<T> + ?Sized + 'static>,
-) -> Listener {
-    params.listen(Box::new(move |params, spec| {
-        reducer.gradient_complete(params, spec).map_err(candle_core::Error::wrap)
-    }))
+/// A parameter's bucket, and its offset there.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pub bucket: usize,
+    pub offset: usize,
 }
 
 /// The gradients that a collective in flight brings.
@@ -114,23 +68,137 @@ pub(super) struct Target {
     pub range: Range<usize>,
 }
 
-/// A model's parameters, grouped into buckets whose gradients are stored as `T`.
-pub(super) struct Buckets<T> {
-    pub comm: Comm,
-    /// The bucket of each parameter, by the parameter's index.
-    of: Vec<usize>,
-    /// Whether this rank keeps only its shard of the gradients, here, and not in the model's flat
-    /// buffer. Whole gradients then have no place to add up in, so every micro-step is averaged,
-    /// and not only a step's last backward pass.
-    pub keeps_shard: bool,
+impl<T: Stored> Reducer<T> {
+    /// Buckets of `sizes` elements. `slots` are the parameters', by their index. With `shard`, this
+    /// rank's shard of the gradients is kept here, in so many elements, and every micro-step adds
+    /// to it.
+    pub fn new(
+        sizes: Vec<usize>,
+        slots: Vec<Slot>,
+        shard: Option<usize>,
+        overlap: bool,
+        reduction: impl Reduction<T> + 'static,
+    ) -> Arc<Reducer<T>> {
+        let step = Mutex::new(Averaging::new(sizes, &slots, shard, overlap));
+        Arc::new(Reducer { slots, reduction: Box::new(reduction), step })
+    }
+
+    /// Averages the gradients of `params` from now on.
+    pub fn listen(self: &Arc<Reducer<T>>, params: &Arc<Params>) -> Listener {
+        let reducer = self.clone();
+        params.listen(Box::new(move |params, spec| {
+            reducer.gradient_complete(params, spec).map_err(candle_core::Error::wrap)
+        }))
+    }
+
+    /// Begins a step, and forgets what remains of an earlier step that failed.
+    pub fn begin(&self) {
+        let mut step = self.step();
+        step.begin();
+        step.shard().fill(T::zeroed());
+    }
+
+    /// Tells whether the next backward pass is the step's last.
+    pub fn synchronise(&self, last_micro_step: bool) {
+        self.step().last = last_micro_step;
+    }
+
+    /// The hook: a parameter's gradient is complete on this rank. A tied parameter waits for the
+    /// other stage's part.
+    fn gradient_complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
+        if matches!(spec.copies, Copies::Tied { .. }) {
+            Ok(())
+        } else {
+            self.complete(params, spec)
+        }
+    }
+
+    /// Notes that a parameter's gradient is complete, starts its bucket if it was the last one
+    /// there, and looks after the collectives in flight.
+    pub fn complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
+        let mut step = self.step();
+        if !step.keeps_shard() && !step.last {
+            return Ok(());
+        }
+        let bucket = self.slots[spec.index].bucket;
+        if step.complete(bucket, spec.index) {
+            self.reduction.start(params, &mut step, bucket)?;
+        }
+        if self.reduction.stores_early() {
+            let wait = !step.overlap;
+            self.arrive(params, &mut step, wait)
+        } else {
+            // A collective makes progress only when it is tested.
+            step.in_flight.advance()
+        }
+    }
+
+    /// Stores the averages that have arrived. With `wait`, waits for all collectives in flight.
+    fn arrive(&self, params: &Params, step: &mut Averaging<T>, wait: bool) -> comm::Result<()> {
+        while let Some((target, mean, seen)) = if wait {
+            step.in_flight.next()?
+        } else {
+            step.in_flight.ready()?
+        } {
+            step.averaged.push(seen);
+            self.reduction.store(params, step, target, mean, seen);
+        }
+        Ok(())
+    }
+
+    /// Ends a step: waits until every gradient is averaged. Returns the time of each collective, in
+    /// their order.
+    pub fn finish(&self, params: &Params) -> Result<Vec<Averaged>> {
+        let mut step = self.step();
+        if step.keeps_shard() {
+            for bucket in step.start_incomplete() {
+                self.reduction.start(params, &mut step, bucket)?;
+            }
+        }
+        self.arrive(params, &mut step, true)?;
+        step.finished = true;
+        step.ensure_complete()?;
+        Ok(std::mem::take(&mut step.averaged))
+    }
+
+    pub fn step(&self) -> MutexGuard<'_, Averaging<T>> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gradients that have no flat buffer add up in their bucket, until it starts.
+impl<T: Stored> ShardedGradients for Reducer<T> {
+    fn add_gradient(
+        &self,
+        spec: &Spec,
+        add: &mut dyn FnMut(&mut [f32]),
+    ) -> candle_core::Result<()> {
+        let Slot { bucket, offset } = self.slots[spec.index];
+        let Bucket { filling, numel, .. } = &mut self.step().buckets[bucket];
+        let gradients = filling.get_or_insert_with(|| vec![T::zeroed(); *numel]);
+        T::change(&mut gradients[offset..][..spec.numel()], add);
+        Ok(())
+    }
+}
+
+/// How far a step has averaged its gradients.
+pub(super) struct Averaging<T> {
+    buckets: Vec<Bucket<T>>,
     /// Whether the next backward pass is the step's last.
-    last: AtomicBool,
+    last: bool,
     /// Whether the backward pass continues while buckets are averaged.
-    pub overlap: AtomicBool,
-    /// This rank's shard of the averaged gradients, summed over micro-steps. Empty if the model's
-    /// flat buffer has it.
-    shard: Mutex<Vec<T>>,
-    step: Mutex<Averaging<T>>,
+    pub overlap: bool,
+    pub in_flight: Queue<Target, T>,
+    /// The collectives whose results have arrived, in the order in which they were started.
+    pub averaged: Vec<Averaged>,
+    /// Whether the step has ended, so that the next gradient belongs to a new step.
+    finished: bool,
+    /// This rank's shard of the averaged gradients, summed over micro-steps. `None` if the model's
+    /// flat buffer has them.
+    shard: Option<Vec<T>>,
+    /// Vectors for buckets in flight, if a strategy keeps them from step to step.
+    pub spare: Vec<Vec<T>>,
+    pub peak_bytes: usize,
 }
 
 /// A bucket, and its progress since the step began.
@@ -147,17 +215,6 @@ struct Bucket<T> {
     filling: Option<Vec<T>>,
 }
 
-/// How far a step has averaged its gradients.
-pub(super) struct Averaging<T> {
-    buckets: Vec<Bucket<T>>,
-    pub in_flight: Queue<Target, T>,
-    /// The collectives whose results have arrived, in the order in which they were started.
-    pub averaged: Vec<Averaged>,
-    /// Whether the step has ended, so that the next gradient belongs to a new step.
-    finished: bool,
-    pub peak_bytes: usize,
-}
-
 impl<T> Bucket<T> {
     /// Begins the bucket's next round of gradients.
     fn start(&mut self) {
@@ -167,6 +224,30 @@ impl<T> Bucket<T> {
 }
 
 impl<T: Stored> Averaging<T> {
+    fn new(sizes: Vec<usize>, slots: &[Slot], shard: Option<usize>, overlap: bool) -> Averaging<T> {
+        let bucket = |(number, numel)| {
+            let members = slots.iter().filter(|slot| slot.bucket == number).count();
+            Bucket {
+                numel,
+                members,
+                complete: Vec::new(),
+                started: 0,
+                filling: None,
+            }
+        };
+        Averaging {
+            buckets: sizes.into_iter().enumerate().map(bucket).collect(),
+            last: true,
+            overlap,
+            in_flight: Queue::default(),
+            averaged: Vec::new(),
+            finished: false,
+            shard: shard.map(|elements| vec![T::zeroed(); elements]),
+            spare: Vec::new(),
+            peak_bytes: 0,
+        }
+    }
+
     fn begin(&mut self) {
         for bucket in &mut self.buckets {
             bucket.complete.clear();
@@ -178,9 +259,20 @@ impl<T: Stored> Averaging<T> {
         self.finished = false;
     }
 
-    /// Removes a bucket's gradients, if no flat buffer holds them.
-    pub fn take(&mut self, bucket: usize) -> Option<Vec<T>> {
-        self.buckets[bucket].filling.take()
+    /// Notes that a parameter's gradient is complete. Returns whether its bucket starts now.
+    fn complete(&mut self, bucket: usize, parameter: usize) -> bool {
+        if self.finished {
+            self.begin();
+        }
+        let bucket = &mut self.buckets[bucket];
+        if !bucket.complete.contains(&parameter) {
+            bucket.complete.push(parameter);
+        }
+        if bucket.complete.len() < bucket.members {
+            return false;
+        }
+        bucket.start();
+        true
     }
 
     /// Begins a new round of the incomplete buckets: some of their gradients were complete less
@@ -198,12 +290,63 @@ impl<T: Stored> Averaging<T> {
         left.map(start).collect()
     }
 
+    /// Removes a bucket's gradients, if no flat buffer holds them.
+    pub fn take(&mut self, bucket: usize) -> Option<Vec<T>> {
+        self.buckets[bucket].filling.take()
+    }
+
+    /// Adds averaged gradients to this rank's shard, at `offset`.
+    pub fn keep(&mut self, offset: usize, mean: &[T]) {
+        add(&mut self.shard()[offset..offset + mean.len()], mean);
+    }
+
+    /// Whether this rank keeps only its shard of the gradients, here, and not in the model's flat
+    /// buffer. Whole gradients then have no place to add up in, so every micro-step is averaged,
+    /// and not only a step's last backward pass.
+    pub fn keeps_shard(&self) -> bool {
+        self.shard.is_some()
+    }
+
+    /// This rank's shard of the averaged gradients, empty if the model's flat buffer has it.
+    pub fn shard(&mut self) -> &mut [T] {
+        self.shard.as_deref_mut().unwrap_or_default()
+    }
+
     /// Whether all buckets have been started equally often.
     pub fn is_even(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.started == self.buckets[0].started)
     }
 
-    /// Bytes of all buckets that are filling or in flight.
+    /// Refuses a step in which a parameter got no gradient, or in which gradients were averaged
+    /// twice.
+    fn ensure_complete(&self) -> Result<()> {
+        let more_than = |times| self.buckets.iter().filter(|bucket| bucket.started > times).count();
+        let done = more_than(0);
+        let twice = more_than(1);
+        let all = self.buckets.len();
+        ensure!(
+            done == all,
+            "{done} of {all} gradient buckets were averaged: a parameter got no gradient in this step"
+        );
+        ensure!(
+            twice == 0 || self.keeps_shard(),
+            "{twice} gradient buckets were averaged more than once in this step: more than one backward pass was its last"
+        );
+        Ok(())
+    }
+
+    /// Elements of each bucket, in the order in which a backward pass completes them.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.buckets.iter().map(|bucket| bucket.numel).collect()
+    }
+
+    /// Elements of all buckets that the last step started, each counted as often as it was started.
+    pub fn reduced(&self) -> usize {
+        self.buckets.iter().map(|bucket| bucket.started * bucket.numel).sum()
+    }
+
+    /// Bytes of all buckets that are filling or in flight, and of vectors that are kept for later
+    /// ones.
     pub fn bytes(&self) -> usize {
         let filling: usize = self
             .buckets
@@ -211,132 +354,20 @@ impl<T: Stored> Averaging<T> {
             .filter_map(|bucket| bucket.filling.as_ref())
             .map(Vec::len)
             .sum();
-        size_of::<T>() * (filling + self.in_flight.elements())
-    }
-}
-
-impl<T: Stored> Buckets<T> {
-    /// Buckets of `sizes` elements, averaged over `comm`. `of` is the bucket of each parameter, by
-    /// its index. With `shard`, this rank's shard of the gradients is kept here, in so many
-    /// elements, and every micro-step adds to it.
-    pub fn new(
-        comm: &Comm,
-        sizes: Vec<usize>,
-        of: Vec<usize>,
-        shard: Option<usize>,
-        overlap: bool,
-    ) -> Buckets<T> {
-        let bucket = |(number, numel)| {
-            let members = of.iter().filter(|&&bucket| bucket == number).count();
-            Bucket {
-                numel,
-                members,
-                complete: Vec::new(),
-                started: 0,
-                filling: None,
-            }
-        };
-        let buckets = sizes.into_iter().enumerate().map(bucket).collect();
-        let in_flight = Queue::default();
-        let averaged = Vec::new();
-        let step = Averaging { buckets, in_flight, averaged, finished: false, peak_bytes: 0 };
-        Buckets {
-            comm: comm.clone(),
-            of,
-            keeps_shard: shard.is_some(),
-            last: AtomicBool::new(true),
-            overlap: AtomicBool::new(overlap),
-            shard: Mutex::new(vec![T::zeroed(); shard.unwrap_or(0)]),
-            step: Mutex::new(step),
-        }
+        let spare: usize = self.spare.iter().map(Vec::capacity).sum();
+        size_of::<T>() * (filling + self.in_flight.elements() + spare)
     }
 
-    pub fn step(&self) -> MutexGuard<'_, Averaging<T>> {
-        self.step.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn shard(&self) -> MutexGuard<'_, Vec<T>> {
-        self.shard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins a step, and forgets what remains of an earlier step that failed.
-    pub fn begin(&self) {
-        self.step().begin();
-        self.shard().fill(T::zeroed());
-    }
-
-    /// Tells whether the next backward pass is the step's last.
-    pub fn synchronise(&self, last_micro_step: bool) {
-        self.last.store(last_micro_step, Relaxed);
-    }
-
-    pub fn of(&self, spec: &Spec) -> usize {
-        self.of[spec.index]
-    }
-
-    /// Calls `change` with the gradient of a parameter whose bucket has no flat buffer. `offset` is
-    /// the parameter's, in its bucket.
-    pub fn add_gradient(&self, spec: &Spec, offset: usize, change: &mut dyn FnMut(&mut [f32])) {
-        let Bucket { filling, numel, .. } = &mut self.step().buckets[self.of(spec)];
-        let gradients = filling.get_or_insert_with(|| vec![T::zeroed(); *numel]);
-        T::change(&mut gradients[offset..][..spec.numel()], change);
-    }
-
-    /// Adds averaged gradients to this rank's shard, at `offset`.
-    pub fn keep(&self, offset: usize, mean: &[T]) {
-        add(&mut self.shard()[offset..offset + mean.len()], mean);
-    }
-
-    /// Elements of each bucket, in the order in which a backward pass completes them.
-    pub fn sizes(&self) -> Vec<usize> {
-        self.step().buckets.iter().map(|bucket| bucket.numel).collect()
-    }
-
-    /// Elements of all buckets that the last step started, each counted as often as it was started.
-    pub fn reduced(&self) -> usize {
-        self.step().buckets.iter().map(|bucket| bucket.started * bucket.numel).sum()
-    }
-
-    /// Notes that a parameter's gradient is complete. Returns its bucket if it can start now.
-    fn complete(&self, step: &mut Averaging<T>, spec: &Spec) -> Option<usize> {
-        if step.finished {
-            step.begin();
-        }
-        let number = self.of(spec);
-        let bucket = &mut step.buckets[number];
-        if !bucket.complete.contains(&spec.index) {
-            bucket.complete.push(spec.index);
-        }
-        if bucket.complete.len() < bucket.members {
-            return None;
-        }
-        bucket.start();
-        Some(number)
-    }
-
-    /// Refuses a step in which a parameter got no gradient, or in which gradients were averaged
-    /// twice.
-    fn ensure_complete(&self, step: &Averaging<T>) -> Result<()> {
-        let more_than = |times| step.buckets.iter().filter(|bucket| bucket.started > times).count();
-        let done = more_than(0);
-        let twice = more_than(1);
-        let all = step.buckets.len();
-        ensure!(
-            done == all,
-            "{done} of {all} gradient buckets were averaged: a parameter got no gradient in this step"
-        );
-        ensure!(
-            twice == 0 || self.keeps_shard,
-            "{twice} gradient buckets were averaged more than once in this step: more than one backward pass was its last"
-        );
-        Ok(())
+    /// Bytes of this rank's shard, if it is kept here.
+    pub fn shard_bytes(&self) -> usize {
+        size_of::<T>() * self.shard.as_ref().map_or(0, Vec::capacity)
     }
 }
 
 /// Divides the flat buffers into ranges of at least `elements`, from the model's end to its start:
 /// the order in which gradients become complete. A range has parameters of one group only. Returns
-/// the ranges, and each parameter's range by the parameter's index.
-pub(super) fn flat_ranges(params: &Params, elements: usize) -> (Vec<Range<usize>>, Vec<usize>) {
+/// the ranges, and each parameter's slot in them by the parameter's index.
+pub(super) fn flat_ranges(params: &Params, elements: usize) -> (Vec<Range<usize>>, Vec<Slot>) {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     let mut of = vec![0; params.specs().len()];
     for group in &params.layout().groups {
@@ -349,7 +380,12 @@ pub(super) fn flat_ranges(params: &Params, elements: usize) -> (Vec<Range<usize>
             of[spec.index] = ranges.len() - 1;
         }
     }
-    (ranges, of)
+    let slot = |spec: &Arc<Spec>| {
+        let bucket = of[spec.index];
+        Slot { bucket, offset: spec.range().start - ranges[bucket].start }
+    };
+    let slots = params.specs().iter().map(slot).collect();
+    (ranges, slots)
 }
 
 #[cfg(test)]
@@ -371,10 +407,11 @@ mod tests {
     fn ranges_cover_every_parameter_once() {
         let params = params();
         for elements in [1, 16, 100, 1 << 18] {
-            let (mut ranges, of) = flat_ranges(&params, elements);
+            let (mut ranges, slots) = flat_ranges(&params, elements);
             for spec in params.specs() {
-                let range = &ranges[of[spec.index]];
-                assert!(range.start <= spec.range().start && spec.range().end <= range.end);
+                let Slot { bucket, offset } = slots[spec.index];
+                assert_eq!(ranges[bucket].start + offset, spec.range().start);
+                assert!(spec.range().end <= ranges[bucket].end);
             }
             // End to end they are everything, and none has parameters of two groups.
             ranges.sort_by_key(|range| range.start);
@@ -388,31 +425,23 @@ mod tests {
     /// before the other has through one.
     #[test]
     fn buckets_are_counted_by_parameter_and_step() {
-        let params = params();
-        let a = &params.specs()[0];
-        let b = &params.specs()[1];
-        let buckets =
-            Buckets::<f32>::new(&Comm::alone(), vec![0, 0], vec![0, 0, 1, 1, 1, 1], Some(0), true);
-        let mut step = buckets.step();
-        assert_eq!(buckets.complete(&mut step, a), None);
-        assert_eq!(
-            buckets.complete(&mut step, a),
-            None,
-            "the same parameter twice is not two parameters"
-        );
-        assert_eq!(buckets.complete(&mut step, b), Some(0));
-        assert_eq!(buckets.complete(&mut step, b), None);
-        assert!(buckets.ensure_complete(&step).is_err(), "bucket 1 has got nothing");
-        assert_eq!(step.start_incomplete(), [0], "b's second gradient must not get lost");
-        for spec in &params.specs()[2..] {
-            buckets.complete(&mut step, spec);
+        let of = [0, 0, 1, 1, 1, 1];
+        let slots = of.map(|bucket| Slot { bucket, offset: 0 });
+        let mut step = Averaging::<f32>::new(vec![0, 0], &slots, Some(0), true);
+        assert!(!step.complete(0, 0));
+        assert!(!step.complete(0, 0), "the same parameter twice is not two parameters");
+        assert!(step.complete(0, 1));
+        assert!(!step.complete(0, 1));
+        assert!(step.ensure_complete().is_err(), "bucket 1 has got nothing");
+        assert_eq!(step.start_incomplete(), [0], "1's second gradient must not get lost");
+        for parameter in 2..6 {
+            step.complete(1, parameter);
         }
         assert_eq!(step.buckets.iter().map(|bucket| bucket.started).collect::<Vec<_>>(), [2, 1]);
-        assert!(buckets.ensure_complete(&step).is_ok());
+        assert!(step.ensure_complete().is_ok());
         // What is left of a step that failed does not count in the next one.
-        buckets.complete(&mut step, a);
-        drop(step);
-        buckets.begin();
-        assert_eq!(buckets.complete(&mut buckets.step(), b), None);
+        step.complete(0, 0);
+        step.begin();
+        assert!(!step.complete(0, 1));
     }
 }

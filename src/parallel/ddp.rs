@@ -8,14 +8,13 @@
 //! pass did not hide.
 
 use super::Averaged;
-use super::buckets::{Averaging, BUCKET, Buckets, Reducer, Target, flat_ranges, listen};
+use super::buckets::{Averaging, BUCKET, Reducer, Reduction, Target, flat_ranges};
 use crate::comm::algorithms::{self, Algorithm};
 use crate::comm::{self, Comm, Reduce};
 use crate::tensor::{Listener, Params, Stored};
 use anyhow::Result;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Keeps the replicas of a model equal on all ranks of a group.
@@ -43,7 +42,7 @@ use std::time::Instant;
 /// ```
 pub struct Ddp {
     params: Arc<Params>,
-    reducer: Arc<AllReducer<f32>>,
+    reducer: Arc<Reducer<f32>>,
     _listener: Listener,
 }
 
@@ -54,10 +53,10 @@ impl Ddp {
     /// If the broadcast fails: a rank has ended, or made a different call.
     pub fn new(params: &Arc<Params>, comm: &Comm) -> Result<Ddp> {
         comm.broadcast(&mut params.values_mut(), 0)?;
-        let reducer = AllReducer::new(params, comm, BUCKET, true, None);
+        let reducer = all_reducer(params, comm, BUCKET, true, None);
         Ok(Ddp {
             params: params.clone(),
-            _listener: listen(params, reducer.clone()),
+            _listener: reducer.listen(params),
             reducer,
         })
     }
@@ -65,19 +64,19 @@ impl Ddp {
     /// Sets whether the backward pass continues while a bucket is averaged, which is the default.
     /// Otherwise it stops until the bucket has arrived. The result is the same.
     pub fn overlap(&self, overlap: bool) {
-        self.reducer.buckets.overlap.store(overlap, Relaxed);
+        self.reducer.step().overlap = overlap;
     }
 
     /// The elements of each bucket, in the order in which a backward pass completes them.
     pub fn buckets(&self) -> Vec<usize> {
-        self.reducer.ranges.iter().map(Range::len).collect()
+        self.reducer.step().sizes()
     }
 
     /// Tells whether the next backward pass is the step's last one for the parameters that it
     /// reaches. Earlier passes do not communicate: averaging is linear, so the sum over micro-steps
     /// is averaged once.
     pub fn synchronise(&self, last_micro_step: bool) {
-        self.reducer.buckets.synchronise(last_micro_step);
+        self.reducer.synchronise(last_micro_step);
     }
 
     /// Waits until every gradient is averaged. Call it after the last backward pass of a step.
@@ -90,52 +89,41 @@ impl Ddp {
     }
 }
 
-/// Averages each bucket in the model's flat gradient buffer, on every rank.
-pub(super) struct AllReducer<T> {
+/// Averages each bucket in the model's flat gradient buffer, on every rank. Buckets have at least
+/// `elements` elements, except the last one of a parameter group. With an `algorithm`, they are
+/// averaged by sends and receives in its rounds, while the backward pass waits: the sums have
+/// another order than the transport's.
+pub(super) fn all_reducer<T: Stored>(
+    params: &Params,
+    comm: &Comm,
+    elements: usize,
+    overlap: bool,
+    algorithm: Option<Algorithm>,
+) -> Arc<Reducer<T>> {
+    let (ranges, slots) = flat_ranges(params, elements);
+    let sizes = ranges.iter().map(Range::len).collect();
+    let reduction = AllReduce { comm: comm.clone(), ranges, algorithm };
+    Reducer::new(sizes, slots, None, overlap, reduction)
+}
+
+/// All-reduces each bucket.
+struct AllReduce {
+    comm: Comm,
+    /// Each bucket's range of the flat gradient buffer.
     ranges: Vec<Range<usize>>,
-    buckets: Buckets<T>,
     /// `None`: the transport's own all-reduce.
     algorithm: Option<Algorithm>,
-    /// Vectors for buckets in flight, kept from step to step.
-    spare: Mutex<Vec<Vec<T>>>,
 }
 
-impl<T: Stored> AllReducer<T> {
-    /// Buckets have at least `elements` elements, except the last one of a parameter group.
-    /// With an `algorithm`, they are averaged by sends and receives in its rounds, while the
-    /// backward pass waits: the sums have another order than the transport's.
-    pub fn new(
-        params: &Params,
-        comm: &Comm,
-        elements: usize,
-        overlap: bool,
-        algorithm: Option<Algorithm>,
-    ) -> Arc<AllReducer<T>> {
-        let (ranges, of) = flat_ranges(params, elements);
-        let buckets =
-            Buckets::new(comm, ranges.iter().map(Range::len).collect(), of, None, overlap);
-        Arc::new(AllReducer { ranges, buckets, algorithm, spare: Mutex::default() })
-    }
-
-    fn spare(&self) -> MutexGuard<'_, Vec<Vec<T>>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T: Stored> Reducer<T> for AllReducer<T> {
-    fn buckets(&self) -> &Buckets<T> {
-        &self.buckets
-    }
-
+impl<T: Stored> Reduction<T> for AllReduce {
     // ANCHOR: bucket
     /// Averages a bucket whose gradients are complete on this rank.
     fn start(&self, params: &Params, step: &mut Averaging<T>, bucket: usize) -> comm::Result<()> {
-        let comm = &self.buckets.comm;
+        let AllReduce { comm, algorithm, .. } = self;
         let range = self.ranges[bucket].clone();
         let gradients = &mut params.stored_gradients::<T>()[range.clone()];
-        let algorithm = self.algorithm;
-        if self.buckets.overlap.load(Relaxed) && algorithm.is_none() && comm.size() > 1 {
-            let mut copy = self.spare().pop().unwrap_or_default();
+        if step.overlap && algorithm.is_none() && comm.size() > 1 {
+            let mut copy = step.spare.pop().unwrap_or_default();
             copy.clear();
             copy.extend_from_slice(gradients);
             let pending = comm.start_all_reduce(copy, Reduce::Mean)?;
@@ -144,7 +132,7 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
             let start = Instant::now();
             match algorithm {
                 Some(algorithm) => {
-                    algorithms::all_reduce(comm, gradients, Reduce::Mean, algorithm)?
+                    algorithms::all_reduce(comm, gradients, Reduce::Mean, *algorithm)?
                 }
                 None => comm.all_reduce(gradients, Reduce::Mean)?,
             }
@@ -155,17 +143,20 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
     }
     // ANCHOR_END: bucket
 
-    /// An all-reduce makes progress only when it is tested. Results wait for [`Ddp::finish`].
-    fn advance(&self, _params: &Params, step: &mut Averaging<T>) -> comm::Result<()> {
-        step.in_flight.advance()
-    }
-
-    fn store(&self, params: &Params, target: Target, mean: Vec<T>, _seen: Averaged) {
+    fn store(
+        &self,
+        params: &Params,
+        step: &mut Averaging<T>,
+        target: Target,
+        mean: Vec<T>,
+        _seen: Averaged,
+    ) {
         params.stored_gradients::<T>()[target.range].copy_from_slice(&mean);
-        self.spare().push(mean);
+        step.spare.push(mean);
     }
 
-    fn spare_bytes(&self) -> usize {
-        self.spare().iter().map(|vector| size_of::<T>() * vector.capacity()).sum()
+    /// The vectors are kept for the next step, so storing early would free nothing.
+    fn stores_early(&self) -> bool {
+        false
     }
 }

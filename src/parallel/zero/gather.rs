@@ -16,7 +16,7 @@ use super::{Event, EventKind};
 use crate::comm::Comm;
 use crate::optim::{StateStore, StoredBytes, Windowed};
 use crate::parallel::queue::Queue;
-use crate::tensor::{Spec, Stored};
+use crate::tensor::{ShardedValues, Spec, Stored};
 use anyhow::{Result, ensure};
 use candle_core::Error;
 use std::ops::Range;
@@ -150,22 +150,6 @@ impl<T: Stored> Gatherer<T> {
             units.truncate(*asked);
             *known = true;
         }
-    }
-
-    /// The value of a parameter that a layer is about to use.
-    pub fn value(&self, spec: &Spec) -> candle_core::Result<(Arc<Vec<f32>>, Range<usize>)> {
-        let offsets = self.units.offsets(spec);
-        let mut state = self.state();
-        if !state.open {
-            return Err(self.not_here(spec));
-        }
-        if state.current != Some(offsets.unit) && !self.units.units[offsets.unit].persistent {
-            self.enter(&mut state, offsets.unit).map_err(Error::wrap)?;
-        }
-        let Some(unit) = &state.whole[offsets.unit] else {
-            return Err(self.not_here(spec));
-        };
-        Ok((unit.values.clone(), offsets.in_unit..offsets.in_unit + spec.numel()))
     }
 
     // ANCHOR: enter
@@ -321,6 +305,24 @@ impl<T: Stored> Gatherer<T> {
 
     fn state(&self) -> MutexGuard<'_, GatherState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Layers reach their parameters here, through their handles.
+impl<T: Stored> ShardedValues for Gatherer<T> {
+    fn value(&self, spec: &Spec) -> candle_core::Result<(Arc<Vec<f32>>, Range<usize>)> {
+        let offsets = self.units.offsets(spec);
+        let mut state = self.state();
+        if !state.open {
+            return Err(self.not_here(spec));
+        }
+        if state.current != Some(offsets.unit) && !self.units.units[offsets.unit].persistent {
+            self.enter(&mut state, offsets.unit).map_err(Error::wrap)?;
+        }
+        let Some(unit) = &state.whole[offsets.unit] else {
+            return Err(self.not_here(spec));
+        };
+        Ok((unit.values.clone(), offsets.in_unit..offsets.in_unit + spec.numel()))
     }
 }
 

@@ -13,53 +13,49 @@
 
 use super::{Averaged, Stage, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
-use crate::parallel::buckets::{Averaging, Buckets, Reducer, Target, flat_ranges};
+use crate::parallel::buckets::{Averaging, Reducer, Reduction, Target, flat_ranges};
 use crate::parallel::partition::FlatGroup;
-use crate::tensor::{Params, ShardedGradients, Spec, Storage, Stored};
+use crate::tensor::{Params, Storage, Stored};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Averages this rank's shard of the gradients over all ranks.
-pub(super) struct OwnerReducer<T> {
+/// Averages this rank's shard of the gradients over all ranks. `shard` is this rank's range of each
+/// of the model's parameter `groups`. In stage 2 the reducer keeps the shard's gradients, in
+/// stage 1 the model's flat buffer does.
+pub(super) fn owner_reducer<T: Stored>(
+    params: &Params,
+    comm: &Comm,
+    groups: &[FlatGroup],
+    shard: &[Range<usize>],
+    config: &ZeroConfig,
+) -> Arc<Reducer<T>> {
+    let (ranges, slots) = flat_ranges(params, config.reduce_bucket);
+    let sizes = ranges.iter().map(Range::len).collect();
+    let kept = (config.stage == Stage::Two).then(|| shard.iter().map(Range::len).sum());
+    let reduction = OwnerReduce {
+        comm: comm.clone(),
+        groups: groups.to_vec(),
+        shard: shard.to_vec(),
+        ranges,
+    };
+    let reducer = Reducer::new(sizes, slots, kept, config.overlap, reduction);
+    if config.stage == Stage::Two {
+        params.set_gradients(Storage::Sharded(reducer.clone()));
+    }
+    reducer
+}
+
+/// Reduces each slice of a bucket to its owner.
+struct OwnerReduce {
+    comm: Comm,
     groups: Vec<FlatGroup>,
     /// This rank's range of each group, as offsets in the flat buffers.
     shard: Vec<Range<usize>>,
+    /// Each bucket's range of the flat buffers.
     ranges: Vec<Range<usize>>,
-    buckets: Buckets<T>,
 }
 
-impl<T: Stored> OwnerReducer<T> {
-    /// `shard` is this rank's range of each of the model's parameter `groups`. In stage 2 the
-    /// gradients of the shard are kept here, and in stage 1 in the model's flat buffer.
-    pub fn new(
-        params: &Params,
-        comm: &Comm,
-        groups: &[FlatGroup],
-        shard: &[Range<usize>],
-        config: &ZeroConfig,
-    ) -> Arc<OwnerReducer<T>> {
-        let (ranges, of) = flat_ranges(params, config.reduce_bucket);
-        let sizes = ranges.iter().map(Range::len).collect();
-        let kept = (config.stage == Stage::Two).then(|| shard.iter().map(Range::len).sum());
-        let buckets = Buckets::new(comm, sizes, of, kept, config.overlap);
-        let reducer = Arc::new(OwnerReducer {
-            groups: groups.to_vec(),
-            shard: shard.to_vec(),
-            ranges,
-            buckets,
-        });
-        if config.stage == Stage::Two {
-            params.set_gradients(Storage::Sharded(reducer.clone()));
-        }
-        reducer
-    }
-}
-
-impl<T: Stored> Reducer<T> for OwnerReducer<T> {
-    fn buckets(&self) -> &Buckets<T> {
-        &self.buckets
-    }
-
+impl<T: Stored> Reduction<T> for OwnerReduce {
     // ANCHOR: reduce
     /// Sends each owner its slice of the gradients of one bucket.
     fn start(&self, params: &Params, step: &mut Averaging<T>, bucket: usize) -> comm::Result<()> {
@@ -75,7 +71,7 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
                 0 => std::mem::take(&mut gradients),
                 start => gradients.split_off(start),
             };
-            let pending = self.buckets.comm.start_reduce(slice, Reduce::Mean, owner)?;
+            let pending = self.comm.start_reduce(slice, Reduce::Mean, owner)?;
             step.in_flight
                 .push(Target { bucket, range: owned.clone() }, owned.len(), pending);
         }
@@ -85,28 +81,23 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
     // ANCHOR_END: reduce
 
     /// The owner stores a reduced slice; other ranks free its memory.
-    fn store(&self, params: &Params, Target { range, .. }: Target, mean: Vec<T>, _seen: Averaged) {
+    fn store(
+        &self,
+        params: &Params,
+        step: &mut Averaging<T>,
+        Target { range, .. }: Target,
+        mean: Vec<T>,
+        _seen: Averaged,
+    ) {
         let is_here = |owned: &Range<usize>| owned.start <= range.start && range.end <= owned.end;
         let Some(group) = self.shard.iter().position(is_here) else {
             return;
         };
-        if self.buckets.keeps_shard {
+        if step.keeps_shard() {
             let earlier_groups: usize = self.shard[..group].iter().map(Range::len).sum();
-            self.buckets.keep(earlier_groups + range.start - self.shard[group].start, &mean);
+            step.keep(earlier_groups + range.start - self.shard[group].start, &mean);
         } else {
             params.stored_gradients::<T>()[range].copy_from_slice(&mean);
         }
-    }
-}
-
-impl<T: Stored> ShardedGradients for OwnerReducer<T> {
-    fn add_gradient(
-        &self,
-        spec: &Spec,
-        add: &mut dyn FnMut(&mut [f32]),
-    ) -> candle_core::Result<()> {
-        let offset = spec.range().start - self.ranges[self.buckets.of(spec)].start;
-        self.buckets.add_gradient(spec, offset, add);
-        Ok(())
     }
 }

@@ -8,12 +8,12 @@
 //! the optimizer sends no additional bytes.
 
 use super::engine::{Each, StageEngine, Visit, add_copies, counted};
-use super::reduce::OwnerReducer;
+use super::reduce::owner_reducer;
 use super::{Averaged, MemoryUsage, Stage, Volumes, ZeroConfig};
 use crate::comm::{Comm, Reduce};
 use crate::optim::{AdamW, Fragment, InitialValues, StoredBytes};
-use crate::parallel::buckets::{Reducer, listen};
-use crate::parallel::ddp::AllReducer;
+use crate::parallel::buckets::Reducer;
+use crate::parallel::ddp::all_reducer;
 use crate::parallel::partition::FlatGroup;
 use crate::parallel::sharded_norm;
 use crate::tensor::stored::widen;
@@ -35,7 +35,7 @@ pub(super) struct Replicated<V: Stored, G: Stored> {
     shard: Vec<Range<usize>>,
     /// One optimizer per group, for this rank's range of it.
     optimizers: Vec<AdamW>,
-    reducer: Arc<dyn Reducer<G>>,
+    reducer: Arc<Reducer<G>>,
     _listener: Listener,
     _values: PhantomData<V>,
 }
@@ -67,12 +67,12 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
             _ => group.range(comm.rank()),
         };
         let shard: Vec<Range<usize>> = groups.iter().map(updated).collect();
-        let reducer: Arc<dyn Reducer<G>> = match config.stage {
+        let reducer = match config.stage {
             Stage::Ddp => {
                 let ZeroConfig { reduce_bucket, overlap, algorithm, .. } = *config;
-                AllReducer::new(params, comm, reduce_bucket, overlap, algorithm)
+                all_reducer(params, comm, reduce_bucket, overlap, algorithm)
             }
-            _ => OwnerReducer::new(params, comm, &groups, &shard, config),
+            _ => owner_reducer(params, comm, &groups, &shard, config),
         };
         let optimizer = |range: &Range<usize>| {
             let fragments = Fragment::of_range(params.specs(), range.clone());
@@ -87,7 +87,7 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
             groups,
             optimizers: shard.iter().map(optimizer).collect::<Result<_>>()?,
             shard,
-            _listener: listen(params, reducer.clone()),
+            _listener: reducer.listen(params),
             reducer,
             _values: PhantomData,
         })
@@ -95,11 +95,11 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
 
     /// Calls `work` with the averaged gradients of this rank's shard, group by group.
     fn with_gradients<R>(&self, work: impl FnOnce(Vec<&mut [G]>) -> R) -> R {
-        let mut kept = self.reducer.buckets().shard();
-        let keeps_shard = self.reducer.buckets().keeps_shard;
+        let mut step = self.reducer.step();
+        let keeps_shard = step.keeps_shard();
         let mut flat;
         let mut rest = if keeps_shard {
-            &mut kept[..]
+            step.shard()
         } else {
             flat = self.params.stored_gradients::<G>();
             &mut flat[..]
@@ -153,12 +153,12 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
 impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
     fn begin(&mut self) -> Result<()> {
         self.params.zero_gradients();
-        self.reducer.buckets().begin();
+        self.reducer.begin();
         Ok(())
     }
 
     fn synchronise(&self, last_micro_step: bool) {
-        self.reducer.buckets().synchronise(last_micro_step);
+        self.reducer.synchronise(last_micro_step);
     }
 
     fn finish(&mut self) -> Result<Vec<Averaged>> {
@@ -186,7 +186,7 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
                 ends.all_reduce(&mut sum, Reduce::Sum)?;
                 self.params.stored_gradients::<G>()[spec.range()].copy_from_slice(&sum);
             }
-            self.reducer.note_complete(&self.params, spec)?;
+            self.reducer.complete(&self.params, spec)?;
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
     }
 
     fn buckets(&self) -> Vec<usize> {
-        self.reducer.buckets().sizes()
+        self.reducer.step().sizes()
     }
 
     fn volumes(&self) -> Volumes {
@@ -263,20 +263,19 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
         };
         Volumes {
             gathered,
-            reduced: self.reducer.buckets().reduced(),
+            reduced: self.reducer.step().reduced(),
             gathered_bytes: size_of::<V>(),
             reduced_bytes: size_of::<G>(),
         }
     }
 
     fn memory(&self) -> MemoryUsage {
-        let step = self.reducer.buckets().step();
-        let kept = self.reducer.buckets().shard();
-        let buffers = step.bytes() + self.reducer.spare_bytes();
+        let step = self.reducer.step();
+        let buffers = step.bytes();
         let optimizer: StoredBytes = self.optimizers.iter().map(AdamW::bytes).sum();
         MemoryUsage {
             parameters: self.params.value_bytes(),
-            gradients: self.params.gradient_bytes() + size_of::<G>() * kept.capacity(),
+            gradients: self.params.gradient_bytes() + step.shard_bytes(),
             optimizer: optimizer.memory,
             parameters_offloaded: 0,
             optimizer_offloaded: optimizer.offloaded,

@@ -7,15 +7,14 @@
 
 use super::engine::{Each, StageEngine, Visit, add_copies, counted};
 use super::gather::Gatherer;
-use super::units::{Unit, Units};
+use super::units::{Offsets, Unit, Units};
 use super::{Averaged, Event, EventKind, MemoryUsage, Volumes, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
 use crate::optim::{AdamW, InitialValues, initial_store};
-use crate::parallel::buckets::{Averaging, Buckets, Reducer, Target, listen};
+use crate::parallel::buckets::{Averaging, Reducer, Reduction, Slot, Target};
 use crate::parallel::sharded_norm;
-use crate::tensor::{Listener, Params, ShardedGradients, ShardedValues, Spec, Storage, Stored};
+use crate::tensor::{Listener, Params, Spec, Storage, Stored};
 use anyhow::Result;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,17 +22,11 @@ use std::time::Instant;
 pub(super) struct FullySharded<V: Stored, G: Stored> {
     params: Arc<Params>,
     comm: Comm,
-    shards: Arc<Shards<V, G>>,
+    gatherer: Arc<Gatherer<V>>,
+    reducer: Arc<Reducer<G>>,
     optimizer: AdamW,
     local_norm: bool,
     _listener: Listener,
-}
-
-/// This rank's shards. Layers reach them through their handles.
-struct Shards<V, G> {
-    gatherer: Gatherer<V>,
-    /// One bucket per unit.
-    buckets: Buckets<G>,
 }
 
 impl<V: Stored, G: Stored> FullySharded<V, G> {
@@ -53,20 +46,25 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
         let offload = config.offload.as_ref();
         let values = initial_store::<V>(&fragments, begin, offload)?;
         let optimizer = AdamW::sharded::<V>(config.adamw, fragments, begin, offload)?;
+        // One bucket per unit.
         let sizes = units.units.iter().map(|unit| unit.numel).collect();
+        let slot = |spec: &Arc<Spec>| {
+            let Offsets { unit, in_unit, .. } = units.offsets(spec);
+            Slot { bucket: unit, offset: in_unit }
+        };
+        let slots = params.specs().iter().map(slot).collect();
         let shard = Some(units.shard_numel());
-        let of = params.specs().iter().map(|spec| units.offsets(spec).unit).collect();
-        let shards = Arc::new(Shards {
-            buckets: Buckets::new(comm, sizes, of, shard, config.overlap),
-            gatherer: Gatherer::new(comm, units, values, config.prefetch_bucket),
-        });
-        params.set_values(Storage::Sharded(shards.clone()));
-        params.set_gradients(Storage::Sharded(shards.clone()));
-        let listener = listen(params, shards.clone());
+        let gatherer = Arc::new(Gatherer::new(comm, units, values, config.prefetch_bucket));
+        let reduction = ReduceScatter { comm: comm.clone(), gatherer: gatherer.clone() };
+        let reducer = Reducer::new(sizes, slots, shard, config.overlap, reduction);
+        params.set_values(Storage::Sharded(gatherer.clone()));
+        params.set_gradients(Storage::Sharded(reducer.clone()));
+        let listener = reducer.listen(params);
         Ok(FullySharded {
             params: params.clone(),
             comm: comm.clone(),
-            shards,
+            gatherer,
+            reducer,
             optimizer,
             local_norm: config.local_norm,
             _listener: listener,
@@ -74,28 +72,13 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
     }
 }
 
-impl<V: Stored, G: Stored> ShardedValues for Shards<V, G> {
-    fn value(&self, spec: &Spec) -> candle_core::Result<(Arc<Vec<f32>>, Range<usize>)> {
-        self.gatherer.value(spec)
-    }
+/// Reduce-scatters each unit's gradients.
+struct ReduceScatter<V> {
+    comm: Comm,
+    gatherer: Arc<Gatherer<V>>,
 }
 
-impl<V: Stored, G: Stored> ShardedGradients for Shards<V, G> {
-    fn add_gradient(
-        &self,
-        spec: &Spec,
-        add: &mut dyn FnMut(&mut [f32]),
-    ) -> candle_core::Result<()> {
-        self.buckets.add_gradient(spec, self.gatherer.units.offsets(spec).in_unit, add);
-        Ok(())
-    }
-}
-
-impl<V: Stored, G: Stored> Reducer<G> for Shards<V, G> {
-    fn buckets(&self) -> &Buckets<G> {
-        &self.buckets
-    }
-
+impl<V: Stored, G: Stored> Reduction<G> for ReduceScatter<V> {
     /// All gradients of a unit are complete: each rank gets the average of its slice only.
     fn start(&self, _params: &Params, step: &mut Averaging<G>, number: usize) -> comm::Result<()> {
         if step.is_even() {
@@ -103,13 +86,12 @@ impl<V: Stored, G: Stored> Reducer<G> for Shards<V, G> {
             self.gatherer.start_forward();
         }
         let units = &self.gatherer.units;
-        let unit = &self.gatherer.units.units[number];
+        let unit = &units.units[number];
         let whole = step.take(number).unwrap_or_default();
         let elements = units.ranks * unit.shard;
         step.peak_bytes =
             step.peak_bytes.max(step.bytes() + size_of::<G>() * (whole.len() + elements));
-        let pending =
-            self.buckets.comm.start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
+        let pending = self.comm.start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
         let range = unit.start..unit.start + unit.shard;
         step.in_flight.push(Target { bucket: number, range }, elements, pending);
         Ok(())
@@ -119,11 +101,12 @@ impl<V: Stored, G: Stored> Reducer<G> for Shards<V, G> {
     fn store(
         &self,
         _params: &Params,
+        step: &mut Averaging<G>,
         Target { bucket: unit, range }: Target,
         mean: Vec<G>,
         seen: Averaged,
     ) {
-        self.buckets.keep(range.start, &mean);
+        step.keep(range.start, &mean);
         self.gatherer.note(Event {
             unit,
             kind: EventKind::ReduceScatter,
@@ -136,48 +119,47 @@ impl<V: Stored, G: Stored> Reducer<G> for Shards<V, G> {
 impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
     fn begin(&mut self) -> Result<()> {
         self.params.zero_gradients();
-        self.shards.buckets.begin();
-        self.shards.gatherer.open(true)
+        self.reducer.begin();
+        self.gatherer.open(true)
     }
 
     /// Every micro-step averages its gradients, because no rank has room for whole ones.
     fn synchronise(&self, _last_micro_step: bool) {
-        self.shards.gatherer.start_backward();
+        self.gatherer.start_backward();
     }
 
     fn finish(&mut self) -> Result<Vec<Averaged>> {
-        let averaged = self.shards.finish(&self.params);
-        self.shards.gatherer.close();
+        let averaged = self.reducer.finish(&self.params);
+        self.gatherer.close();
         averaged
     }
 
     fn add_copies(&mut self, tensor: &Comm) -> Result<()> {
-        add_copies(tensor, &self.optimizer, &mut self.shards.buckets.shard())
+        add_copies(tensor, &self.optimizer, self.reducer.step().shard())
     }
 
     fn norm<'a>(&'a self, mut comms: Vec<&'a Comm>, numel: usize) -> Result<f64> {
         if !self.local_norm {
             comms.push(&self.comm);
         }
-        sharded_norm(&comms, &counted(&self.optimizer, &self.shards.buckets.shard()), numel)
+        sharded_norm(&comms, &counted(&self.optimizer, self.reducer.step().shard()), numel)
     }
 
     fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
-        let FullySharded { shards, optimizer, .. } = self;
+        let FullySharded { gatherer, reducer, optimizer, .. } = self;
+        let mut step = reducer.step();
         let start = Instant::now();
-        shards
-            .gatherer
-            .update(|values| optimizer.update(values, &shards.buckets.shard(), lr, scale))?;
+        gatherer.update(|values| optimizer.update(values, step.shard(), lr, scale))?;
         let end = Instant::now();
-        for unit in 0..shards.gatherer.units.units.len() {
-            shards.gatherer.note(Event { unit, kind: EventKind::Step, start, end });
+        for unit in 0..gatherer.units.units.len() {
+            gatherer.note(Event { unit, kind: EventKind::Step, start, end });
         }
         Ok(())
     }
 
     fn visit(&mut self, each: &mut Visit) -> Result<()> {
-        let FullySharded { shards, optimizer, .. } = self;
-        shards.gatherer.update(|values| optimizer.visit(values, each))
+        let FullySharded { gatherer, optimizer, .. } = self;
+        gatherer.update(|values| optimizer.visit(values, each))
     }
 
     fn optimizers(&mut self) -> &mut [AdamW] {
@@ -185,20 +167,20 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
     }
 
     fn open(&mut self) -> Result<()> {
-        self.shards.gatherer.open(false)
+        self.gatherer.open(false)
     }
 
     fn close(&mut self) {
-        self.shards.gatherer.close();
+        self.gatherer.close();
     }
 
     fn each(&mut self, each: &mut Each) -> Result<()> {
-        self.shards.gatherer.each(each)
+        self.gatherer.each(each)
     }
 
     fn volumes(&self) -> Volumes {
-        let gathered = self.shards.gatherer.gathered_per_step();
-        let reduced = self.shards.buckets.reduced();
+        let gathered = self.gatherer.gathered_per_step();
+        let reduced = self.reducer.step().reduced();
         Volumes {
             gathered,
             reduced,
@@ -208,14 +190,14 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
     }
 
     fn memory(&self) -> MemoryUsage {
-        let step = self.shards.buckets.step();
-        let (gathered, peak_gathered) = self.shards.gatherer.bytes();
-        let parameters = self.shards.gatherer.shard_bytes();
+        let step = self.reducer.step();
+        let (gathered, peak_gathered) = self.gatherer.bytes();
+        let parameters = self.gatherer.shard_bytes();
         let optimizer = self.optimizer.bytes();
         let whole = self.params.value_bytes();
         MemoryUsage {
             parameters: parameters.memory,
-            gradients: size_of::<G>() * self.shards.buckets.shard().capacity(),
+            gradients: step.shard_bytes(),
             optimizer: optimizer.memory,
             parameters_offloaded: parameters.offloaded,
             optimizer_offloaded: optimizer.offloaded,
@@ -226,10 +208,10 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
     }
 
     fn events(&mut self) -> Vec<Event> {
-        self.shards.gatherer.take_events()
+        self.gatherer.take_events()
     }
 
     fn units(&self) -> &[Unit] {
-        &self.shards.gatherer.units.units
+        &self.gatherer.units.units
     }
 }
