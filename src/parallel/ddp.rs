@@ -19,6 +19,10 @@ use std::time::Instant;
 
 /// Keeps the replicas of a model equal on all ranks of a group.
 ///
+/// [`Zero`](super::Zero) in stage 0 averages in the same way. `Ddp` is a second door to it for
+/// teaching: lab02 and two exercises of lab03 write the loop themselves, and need only the
+/// averaging, in three calls (`new`, `synchronise`, `finish`).
+///
 /// Two ranks with different samples get the same gradients:
 ///
 /// ```
