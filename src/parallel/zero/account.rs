@@ -1,7 +1,60 @@
 //! What a rank can say of its part: bytes that it holds, phases of stage 3, what a step has
 //! communicated.
 
+use super::{Stage, Unit, Zero};
 use std::time::Instant;
+
+impl Zero {
+    /// Bytes that this rank holds now.
+    pub fn memory(&self) -> MemoryUsage {
+        self.engine.memory()
+    }
+
+    /// Elements that the last step communicated, over all ranks. Padding does not count.
+    pub fn volumes(&self) -> Volumes {
+        self.engine.volumes()
+    }
+
+    /// Bytes that each rank sends in a step like the last one, by the formula. In a gather, each of
+    /// n ranks sends (n-1)/n of the elements, and the same in a reduction. Stage 0 does both with
+    /// gradients. The other stages also compute a norm.
+    pub fn bytes_a_step(&self) -> f64 {
+        let Volumes { gathered, reduced, gathered_bytes, reduced_bytes } = self.volumes();
+        let share = (self.ranks as f64 - 1.0) / self.ranks as f64;
+        let gathered = gathered * gathered_bytes;
+        let reduced = reduced * reduced_bytes;
+        match self.stage {
+            Stage::Ddp => 2.0 * share * reduced as f64,
+            _ => share * (gathered + reduced) as f64 + self.norm_bytes() as f64,
+        }
+    }
+
+    /// Bytes that rank 0 sends for one global norm: 4 in an all-reduce of one f32, which a
+    /// different rank reduces, and 16 in an all-reduce of two f64, of which rank 0 reduces one.
+    pub fn norm_bytes(&self) -> usize {
+        if self.ranks > 1 && self.stage > Stage::Ddp {
+            20
+        } else {
+            0
+        }
+    }
+
+    /// The events since the previous call. Only stage 3 has events.
+    pub fn events(&mut self) -> Vec<Event> {
+        self.engine.events()
+    }
+
+    /// Elements of each bucket of gradients, in the order in which a backward pass completes them.
+    /// Stage 3 has units in their place.
+    pub fn buckets(&self) -> Vec<usize> {
+        self.engine.buckets()
+    }
+
+    /// The units, by number. Only stage 3 has units.
+    pub fn units(&self) -> &[Unit] {
+        self.engine.units()
+    }
+}
 
 /// Bytes that a rank holds: the sizes of its buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
