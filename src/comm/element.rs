@@ -166,8 +166,6 @@ macro_rules! by_type {
         }
     };
 }
-#[cfg(feature = "mpi")]
-pub(super) use by_type;
 
 /// Combines the ranks' parts in rank order, and overwrites the parts of the ranks `into` with the
 /// result.

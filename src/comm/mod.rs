@@ -8,10 +8,13 @@
 //! `element.rs` (what ranks add, and in which order), `pending.rs` (a collective that continues
 //! while its rank computes), `call.rs` and `error.rs` (the parts of an error message), `meter.rs`
 //! (what communication cost), `link.rs` (what it would cost on a network), `recorder.rs` (what
-//! happened before an error), `options.rs`. Behind one door is `transport/`, which moves the bytes.
+//! happened before an error), `options.rs`. Behind one door is `transport/`, which moves the bytes;
+//! all of MPI is in its folder `mpi/`, and everything else reads without it.
 
 pub mod algorithms;
 mod call;
+// Its `by_type!` is for transports, too.
+#[macro_use]
 mod element;
 mod error;
 mod link;
@@ -19,7 +22,7 @@ mod meter;
 mod options;
 mod pending;
 mod recorder;
-mod transport;
+pub(crate) mod transport;
 
 pub(crate) use call::Call;
 pub use call::{CallInfo, CallKind, Peer};
@@ -32,8 +35,6 @@ pub use options::Options;
 pub use pending::{Flight, Pending};
 pub use recorder::FlightFile;
 pub use transport::sync::cores;
-#[cfg(feature = "mpi")]
-pub(crate) use transport::{MpiStart, MpiWorld};
 pub(crate) use transport::{ThreadWorld, sync};
 
 use std::marker::PhantomData;

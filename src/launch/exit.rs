@@ -4,6 +4,8 @@
 //! The other ranks are in the middle of their work then. Nothing can stop the call, but the C
 //! library runs [`at_exit`] before the process ends, on the thread that made the call.
 
+use super::mpi;
+use super::world::{World, world};
 use crate::notice::complain;
 use std::cell::Cell;
 use std::sync::Once;
@@ -30,9 +32,8 @@ pub(super) fn watch<T>(rank: usize, body: impl FnOnce() -> T) -> T {
 
 extern "C" fn at_exit() {
     let Some(rank) = RANK.take() else { return };
-    #[cfg(feature = "mpi")]
-    if let Ok(super::World::Mpi(world)) = super::world() {
-        world.fail(&anyhow::anyhow!(WHAT));
+    if let Ok(World::Mpi(world)) = world() {
+        mpi::fail(world, &anyhow::anyhow!(WHAT));
     }
     complain(&format!("error: rank {rank} failed: {WHAT}"));
     // SAFETY: this call ends the process at once.

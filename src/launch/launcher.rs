@@ -2,6 +2,8 @@
 //! batch job's allocation does not: in the shell of an allocation that launches nothing, ranks are
 //! threads as anywhere else.
 
+use crate::error::BadInput;
+
 /// A launcher's variables for this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launched {
@@ -15,6 +17,27 @@ pub struct Launched {
     pub rank: usize,
     /// Whether MPI can connect its processes.
     pub connects: bool,
+}
+
+impl Launched {
+    /// The error of its processes if they cannot connect. Without it they would train N separate
+    /// copies of the model.
+    pub(super) fn unconnected(&self, but: &str, help: &str) -> BadInput {
+        let many = self.size.map_or("several".to_string(), |size| size.to_string());
+        let Launched { who, variable: sign, .. } = self;
+        let inherited = variables(variable).join(" ");
+        BadInput::new(
+            format!("{who} started {many} processes ({sign} is set), but {but}"),
+            format!(
+                "{help}\n      in a shell that only inherited the variables:  unset {inherited}"
+            ),
+        )
+    }
+}
+
+/// A variable of this process's environment.
+pub(super) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// What a launcher's numbers mean.
@@ -105,7 +128,7 @@ pub(super) fn unproven(variable: impl Fn(&str) -> Option<String>) -> Option<(usi
 }
 
 /// The variables of launchers that are set.
-pub(super) fn variables(variable: impl Fn(&str) -> Option<String>) -> Vec<&'static str> {
+fn variables(variable: impl Fn(&str) -> Option<String>) -> Vec<&'static str> {
     let mut names: Vec<&str> = Vec::new();
     for name in LAUNCHERS.iter().flat_map(|&(_, size, rank, _)| [size, rank]) {
         if number_of(&variable, name).is_some() && !names.contains(&name) {

@@ -12,7 +12,8 @@
 //! process), `tests/explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
 //! `world.rs` (is this process part of an MPI job?), `settings.rs` (were its ranks started alike?).
 //! `machine.rs` (this node's memory and name), `memory.rs` (a setting of the allocator for
-//! every run).
+//! every run). All of MPI is in `mpi.rs`, whose place `without_mpi.rs` takes in a build without the
+//! feature `mpi`.
 
 mod exit;
 #[cfg(all(test, feature = "shuttle"))]
@@ -21,10 +22,8 @@ mod explored;
 mod launcher;
 mod machine;
 mod memory;
-#[cfg_attr(
-    not(feature = "mpi"),
-    allow(dead_code, reason = "threads are started alike")
-)]
+#[cfg_attr(not(feature = "mpi"), path = "without_mpi.rs")]
+mod mpi;
 mod settings;
 mod threads;
 mod world;
@@ -42,9 +41,7 @@ use crate::notice::complain;
 use anyhow::{Result, ensure};
 use std::process::ExitCode;
 use std::sync::Once;
-#[cfg(feature = "mpi")]
-use world::world;
-use world::{World, alike};
+use world::{World, alike, world};
 
 /// The stack of a rank: enough for candle's backward pass, which recurses over the graph. A stack
 /// takes memory only as it grows, but not in a browser.
@@ -76,12 +73,10 @@ pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
     if let Err(error) = &result {
         tell(error);
     }
-    #[cfg(feature = "mpi")]
     if let Ok(World::Mpi(world)) = world() {
-        // The other processes may be waiting for this one. So after an error it aborts the job.
-        if code == 0 { world.finalize() } else { world.abort(code) }
+        mpi::end(world, code);
     }
-    ExitCode::from(code as u8)
+    ExitCode::from(code)
 }
 
 /// Prints an error once, whether one process of a job has it or all have it.
@@ -138,45 +133,12 @@ pub fn run_with<T: Send>(
     keep_freed_memory();
     match alike()? {
         World::Threads => threads::run(ranks, options, body),
-        #[cfg(feature = "mpi")]
         World::Mpi(world) => {
-            ensure!(
-                ranks == world.size,
-                "cannot run {ranks} ranks: the launcher started {} processes",
-                world.size
-            );
-            if let Some(link) = options.link {
-                let help = "leave `link` out: it is for ranks that are threads of one process";
-                return Err(BadInput::new(
-                    format!("ranks are MPI processes, and no link of {link} is between them"),
-                    help,
-                )
-                .into());
-            }
-            run_process(world, options, body).map(|value| vec![value])
+            let body =
+                |comm: Comm| exit::watch(comm.rank(), || threads::catch_panic(|| body(comm)));
+            Ok(vec![mpi::run(world, ranks, options, body)?])
         }
     }
-}
-
-/// Runs this process's rank of an MPI job.
-#[cfg(feature = "mpi")]
-fn run_process<T: Send>(
-    world: &crate::comm::MpiWorld,
-    options: &Options,
-    body: impl Fn(Comm) -> Result<T> + Sync,
-) -> Result<T> {
-    let mut result =
-        world.run(options, |comm| exit::watch(comm.rank(), || threads::catch_panic(|| body(comm))));
-    if result.is_ok() && !options.no_check {
-        result = world.leave().map_err(Into::into).and(result);
-    }
-    result.map_err(|error| {
-        if error.is::<BadInput>() {
-            complain(&format!("error: {error:#}"));
-            world.abort(2);
-        }
-        world.fail(&error)
-    })
 }
 
 /// Makes candle and rayon compute on the calling thread, unless the user has set their variables.

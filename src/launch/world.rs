@@ -1,10 +1,9 @@
 //! The world of a run's ranks: threads of this process, or processes of an MPI job.
 
 use super::MAX_RANKS;
-use super::launcher::{Launched, launched, unproven, variables};
+use super::launcher::{launched, unproven, variable};
 use super::machine::free_for;
-#[cfg(feature = "mpi")]
-use super::settings::{self, CommandLine};
+use super::{mpi, settings};
 use crate::comm::cores;
 use crate::error::BadInput;
 use crate::notice::complain;
@@ -15,90 +14,35 @@ pub(super) enum World {
     /// This process starts its ranks as threads.
     Threads,
     /// A launcher has started the ranks, and this process is one of them.
-    #[cfg(feature = "mpi")]
-    Mpi(&'static crate::comm::MpiWorld),
+    Mpi(&'static mpi::MpiWorld),
 }
 
 /// Finds the world in the environment, and connects to MPI if a launcher is there.
 pub(super) fn world() -> Result<World, BadInput> {
     match launched(variable) {
         None => Ok(World::Threads),
-        Some(launched) if !launched.connects => Err(unconnected(
-            &launched,
+        Some(launched) if !launched.connects => Err(launched.unconnected(
             "nothing connects them here: each would train a model of its own",
             &format!(
                 "start the program itself: ranks are then threads of one process (`ranks` {})",
                 launched.size.unwrap_or(2)
             ),
         )),
-        Some(launched) => connect(&launched),
+        Some(launched) => {
+            let world = mpi::connect(&launched, &settings::settings(), settings::deadline())?;
+            Ok(world.map_or(World::Threads, World::Mpi))
+        }
     }
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-#[cfg(not(feature = "mpi"))]
-fn connect(launched: &Launched) -> Result<World, BadInput> {
-    if launched.size == Some(1) {
-        return Ok(World::Threads);
-    }
-    Err(unconnected(
-        launched,
-        "this build cannot connect them",
-        "build it with MPI:  CARGO_TARGET_DIR=target-mpi cargo build --release --features mpi\n      \
-         or start it without a launcher: ranks are then threads of one process",
-    ))
 }
 
 /// The world, if all of its ranks were started with the same settings.
 pub(super) fn alike() -> Result<World, BadInput> {
     let world = world()?;
     note_unproven();
-    #[cfg(feature = "mpi")]
     if let World::Mpi(world) = &world {
-        let read = |text: &String| serde_json::from_str(text).unwrap_or_default();
-        let all: Vec<CommandLine> = world.different.iter().map(read).collect();
-        settings::ensure_alike(&all)?;
+        settings::ensure_alike(&mpi::different_settings(world))?;
     }
     Ok(world)
-}
-
-#[cfg(feature = "mpi")]
-fn connect(launched: &Launched) -> Result<World, BadInput> {
-    let start = crate::comm::MpiStart {
-        stack_bytes: super::STACK_BYTES,
-        rank: launched.rank,
-        settings: serde_json::json!(settings::settings()).to_string(),
-        deadline: settings::deadline(),
-    };
-    let world = crate::comm::MpiWorld::start(start).map_err(|error| {
-        BadInput::new(
-            format!("MPI does not start: {error}"),
-            "start the program with the mpirun of the MPI it was built with",
-        )
-    })?;
-    if world.size == 1 && launched.size != Some(1) {
-        return Err(unconnected(
-            launched,
-            "MPI's own world has 1",
-            "use the mpirun of the MPI that the program was built with; under Slurm, srun --mpi=pmix (srun --mpi=list)",
-        ));
-    }
-    Ok(World::Mpi(world))
-}
-
-/// The error of processes that cannot connect. Without it they would train N separate copies of the
-/// model.
-fn unconnected(launched: &Launched, but: &str, help: &str) -> BadInput {
-    let many = launched.size.map_or("several".to_string(), |size| size.to_string());
-    let Launched { who, variable: sign, .. } = launched;
-    let inherited = variables(variable).join(" ");
-    BadInput::new(
-        format!("{who} started {many} processes ({sign} is set), but {but}"),
-        format!("{help}\n      in a shell that only inherited the variables:  unset {inherited}"),
-    )
 }
 
 /// Says that this process trains alone where PyTorch's variables name more. This is no error,
@@ -132,27 +76,14 @@ pub fn ranks(given: Option<usize>, default: usize) -> Result<usize, BadInput> {
             let help = format!("ranks are threads of this process here: give 1 to {MAX_RANKS}");
             Err(BadInput::new(format!("`ranks` {ranks} is out of range"), help))
         }
-        #[cfg(feature = "mpi")]
-        World::Mpi(world) => match given {
-            Some(given) if given != world.size => Err(BadInput::new(
-                format!(
-                    "`ranks` {given} contradicts the launcher, which started {} processes",
-                    world.size
-                ),
-                format!(
-                    "start {given} processes, or leave `ranks` out: each process is a rank, and a strategy needs as many as it names"
-                ),
-            )),
-            _ => Ok(world.size),
-        },
+        World::Mpi(world) => mpi::ranks(world, given),
     }
 }
 
 /// How many of a run's `ranks` ranks share this machine's memory.
 pub fn ranks_here(ranks: usize) -> usize {
     match world() {
-        #[cfg(feature = "mpi")]
-        Ok(World::Mpi(world)) => world.ranks_here,
+        Ok(World::Mpi(world)) => mpi::ranks_here(world),
         _ => ranks,
     }
 }
@@ -172,7 +103,6 @@ pub fn free_memory(ranks: usize) -> Option<u64> {
 /// Describes where the ranks run.
 pub fn in_words(ranks: usize) -> String {
     match world() {
-        #[cfg(feature = "mpi")]
         Ok(World::Mpi(_)) => format!("{ranks} MPI processes"),
         _ if ranks > cores() => {
             format!("{ranks} threads of this process, which take turns on {} cores", cores())

@@ -35,14 +35,6 @@ impl Message {
         Message { memory, capacity, len: 0 }
     }
 
-    /// A copy of `data` in memory of its own.
-    #[cfg(feature = "mpi")]
-    pub fn copy_of(data: &[u8]) -> Message {
-        let mut copy = Message::with_capacity(data.len());
-        copy.fill(data);
-        copy
-    }
-
     pub fn capacity(&self) -> usize {
         self.capacity
     }

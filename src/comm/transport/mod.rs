@@ -6,26 +6,20 @@
 //! Reading order: for threads, `threads.rs` (a collective is a meeting), `threads/started.rs` (a
 //! collective that continues while ranks compute), `exchange.rs` (slices that ranks share),
 //! `message.rs` (a message on its way), `meetings.rs` (what ranks have brought for each other),
-//! `world.rs` (how ranks wait), `lateness.rs` (ranks that are late), `sync.rs` (locks). For MPI:
-//! `mpi.rs` lists its own folder, `header.rs` is a call in bytes, and `board.rs` holds what
-//! processes have reported to each other.
+//! `world.rs` (how ranks wait), `lateness.rs` (ranks that are late), `sync.rs` (locks). All of MPI
+//! is in `mpi/`.
 
-#[cfg(any(feature = "mpi", test))]
-mod board;
 mod exchange;
-#[cfg(any(feature = "mpi", test))]
-mod header;
 mod lateness;
 mod meetings;
 mod message;
-#[cfg(feature = "mpi")]
-mod mpi;
+// Its tests need no MPI library.
+#[cfg(any(feature = "mpi", test))]
+pub(crate) mod mpi;
 pub(crate) mod sync;
 mod threads;
 mod world;
 
-#[cfg(feature = "mpi")]
-pub(crate) use mpi::{MpiStart, MpiWorld};
 pub(crate) use world::ThreadWorld;
 
 use super::meter::Meter;

@@ -5,7 +5,7 @@
 
 use super::outbox::Outbox;
 use crate::comm::CommError;
-use crate::comm::transport::board::{Board, Ending, Notice};
+use crate::comm::transport::mpi::board::{Board, Ending, Notice};
 use mpi::point_to_point::{MatchedReceiveVec, Source};
 use mpi::topology::{Communicator, SimpleCommunicator};
 use std::cell::RefCell;

@@ -5,7 +5,7 @@ use super::reporter::Reporter;
 use super::{Mpi, notices, outbox, peers};
 use crate::comm::meter::lock;
 use crate::comm::transport::Membership;
-use crate::comm::transport::board::Ending;
+use crate::comm::transport::mpi::board::Ending;
 use crate::comm::{Comm, CommError, Options, recorder};
 use crate::notice::complain;
 use crate::{sha256, units};

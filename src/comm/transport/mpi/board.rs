@@ -81,7 +81,6 @@ impl Board {
     }
 
     /// Whether a rank will make no more calls.
-    #[cfg(feature = "mpi")]
     pub fn is_over(&self, rank: usize) -> bool {
         matches!(self.notices.get(&rank), Some(Notice::Ended(_) | Notice::Failed(_)))
     }
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_by_rank() {
+    fn failures_are_told_by_rank_and_end_its_part() {
         let error = |rank| CommError::RankFailed {
             rank,
             panicked: false,
@@ -321,9 +320,17 @@ mod tests {
             cause: None,
         };
         let failed = |rank| (rank, Notice::Failed(error(rank)));
+        let board = board(&[
+            failed(2),
+            failed(1),
+            (0, Notice::GoesOn),
+            (3, Notice::Ended(Ending::default())),
+        ]);
+        assert_eq!(board.failures(), [(1, &error(1)), (2, &error(2))]);
+        // A rank that has failed makes no more calls, and neither does one that has ended.
         assert_eq!(
-            board(&[failed(2), failed(1), (0, Notice::GoesOn)]).failures(),
-            [(1, &error(1)), (2, &error(2))]
+            [0, 1, 2, 3, 4].map(|rank| board.is_over(rank)),
+            [false, true, true, true, false]
         );
     }
 }

@@ -7,8 +7,8 @@
 use super::notices;
 use super::peers::{self, Peers};
 use super::unposted::post_agreed;
-use crate::comm::transport::board::{Awaited, Board, Notice, Wait};
 use crate::comm::transport::lateness::{self, Lateness};
+use crate::comm::transport::mpi::board::{Awaited, Board, Notice, Wait};
 use crate::comm::{Call, CallInfo, CommError, RankState, Report, Result};
 use std::time::{Duration, Instant};
 

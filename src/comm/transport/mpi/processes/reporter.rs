@@ -3,7 +3,7 @@
 use crate::comm::call::{Call, CallInfo};
 use crate::comm::meter::lock;
 use crate::comm::recorder::Recorder;
-use crate::comm::transport::board::{Counts, Ending, Lane};
+use crate::comm::transport::mpi::board::{Counts, Ending, Lane};
 use crate::comm::{CommError, Options};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -25,7 +25,9 @@ impl Outbox {
         let post = |data: &'static mut Message| {
             vec![to.immediate_send_with_tag(StaticScope, &data[..], tag)]
         };
-        self.0.push(Posted::new(Message::copy_of(data), post));
+        let mut copy = Message::with_capacity(data.len());
+        copy.fill(data);
+        self.0.push(Posted::new(copy, post));
     }
 
     /// Frees the data of sends that are complete. Waits for all of them if `all`.

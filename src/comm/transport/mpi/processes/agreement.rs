@@ -13,8 +13,10 @@ use super::posted::Posted;
 use super::reporter::Reporter;
 use super::unposted::Asked;
 use super::waiting::{self, look_around};
-use crate::comm::transport::board::Awaited;
-use crate::comm::transport::header::{ARGUMENTS, COMPARED, HASH, Header, decode, encode, hash};
+use crate::comm::transport::mpi::board::Awaited;
+use crate::comm::transport::mpi::header::{
+    ARGUMENTS, COMPARED, HASH, Header, decode, encode, hash,
+};
 use crate::comm::{Call, CommError, RankState, Report, Result};
 use mpi::collective::CommunicatorCollectives;
 use mpi::ffi;

@@ -2,7 +2,7 @@
 //! entered in it.
 
 use super::reporter::Reporter;
-use crate::comm::transport::board::Counts;
+use crate::comm::transport::mpi::board::Counts;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;

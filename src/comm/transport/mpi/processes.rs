@@ -28,10 +28,11 @@ pub(crate) use world::{MpiStart, MpiWorld};
 
 use super::board::{Awaited, Lane};
 use super::header;
-use super::{Buffer, Membership, Progress, Transport};
+use super::traffic::by_calls;
 use crate::comm::call::{Call, CallKind};
-use crate::comm::element::{Element, Reduce, by_type};
-use crate::comm::meter::{by_calls, lock};
+use crate::comm::element::{Element, Reduce};
+use crate::comm::meter::lock;
+use crate::comm::transport::{Buffer, Membership, Progress, Transport};
 use crate::comm::{CommError, Report, Result};
 use agreement::Agreement;
 use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};

@@ -1,0 +1,119 @@
+//! This process as a rank of an MPI job.
+//!
+//! In a build without the feature `mpi`, `without_mpi.rs` takes this file's place: the same
+//! functions, which refuse to connect.
+
+use super::STACK_BYTES;
+use super::launcher::Launched;
+use super::settings::CommandLine;
+use crate::comm::transport::mpi::processes::MpiStart;
+pub(super) use crate::comm::transport::mpi::processes::MpiWorld;
+use crate::comm::{Comm, Options};
+use crate::error::BadInput;
+use crate::notice::complain;
+use anyhow::{Result, ensure};
+use std::time::Duration;
+
+/// Connects this process to the others of its job, the first time. They wait for each other until
+/// the `deadline`, and compare their `settings`. None, only without the feature `mpi`: this process
+/// is the only one, and its ranks are threads.
+pub(super) fn connect(
+    launched: &Launched,
+    settings: &CommandLine,
+    deadline: Duration,
+) -> Result<Option<&'static MpiWorld>, BadInput> {
+    let start = MpiStart {
+        stack_bytes: STACK_BYTES,
+        rank: launched.rank,
+        settings: serde_json::json!(settings).to_string(),
+        deadline,
+    };
+    let world = MpiWorld::start(start).map_err(|error| {
+        BadInput::new(
+            format!("MPI does not start: {error}"),
+            "start the program with the mpirun of the MPI it was built with",
+        )
+    })?;
+    if world.size == 1 && launched.size != Some(1) {
+        return Err(launched.unconnected(
+            "MPI's own world has 1",
+            "use the mpirun of the MPI that the program was built with; under Slurm, srun --mpi=pmix (srun --mpi=list)",
+        ));
+    }
+    Ok(Some(world))
+}
+
+/// The settings of all ranks, or nothing if all have the same.
+pub(super) fn different_settings(world: &MpiWorld) -> Vec<CommandLine> {
+    let read = |text: &String| serde_json::from_str(text).unwrap_or_default();
+    world.different.iter().map(read).collect()
+}
+
+/// The job's ranks. `given` is how many the user asked for.
+pub(super) fn ranks(world: &MpiWorld, given: Option<usize>) -> Result<usize, BadInput> {
+    match given {
+        Some(given) if given != world.size => Err(BadInput::new(
+            format!(
+                "`ranks` {given} contradicts the launcher, which started {} processes",
+                world.size
+            ),
+            format!(
+                "start {given} processes, or leave `ranks` out: each process is a rank, and a strategy needs as many as it names"
+            ),
+        )),
+        _ => Ok(world.size),
+    }
+}
+
+/// The job's ranks on this machine.
+pub(super) fn ranks_here(world: &MpiWorld) -> usize {
+    world.ranks_here
+}
+
+/// Runs this process's rank for [`run_with`](super::run_with). `body` may not panic.
+pub(super) fn run<T: Send>(
+    world: &MpiWorld,
+    ranks: usize,
+    options: &Options,
+    body: impl FnOnce(Comm) -> Result<T> + Send,
+) -> Result<T> {
+    ensure!(
+        ranks == world.size,
+        "cannot run {ranks} ranks: the launcher started {} processes",
+        world.size
+    );
+    if let Some(link) = options.link {
+        let help = "leave `link` out: it is for ranks that are threads of one process";
+        return Err(BadInput::new(
+            format!("ranks are MPI processes, and no link of {link} is between them"),
+            help,
+        )
+        .into());
+    }
+    let mut result = world.run(options, body);
+    if result.is_ok() && !options.no_check {
+        result = world.leave().map_err(Into::into).and(result);
+    }
+    result.map_err(|error| {
+        if error.is::<BadInput>() {
+            complain(&format!("error: {error:#}"));
+            world.abort(2);
+        }
+        world.fail(&error)
+    })
+}
+
+/// Ends the job, because this rank has failed.
+pub(super) fn fail(world: &MpiWorld, error: &anyhow::Error) -> ! {
+    world.fail(error)
+}
+
+/// Leaves MPI at the end of the program. The other processes may be waiting for this one. So after
+/// an error it aborts the job.
+pub(super) fn end(world: &MpiWorld, code: u8) {
+    if code == 0 {
+        world.finalize()
+    } else {
+        world.abort(code.into())
+    }
+}
