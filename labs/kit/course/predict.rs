@@ -50,17 +50,19 @@ pub fn ensure_can_ask() -> Result<(), BadInput> {
     Ok(())
 }
 
-/// Asks until there is an answer. None if the reader gives none.
+/// Asks until there is an answer, with `label` beside the question. An empty line is none, and
+/// `left_out` says what it does. None if the input ends.
 ///
 /// # Errors
 /// If the terminal cannot be read or written.
 pub fn ask(
     screen: &Screen,
+    [label, left_out]: [&str; 2],
     question: &Question,
     mut input: impl BufRead,
     mut out: impl Write,
 ) -> io::Result<Option<String>> {
-    writeln!(out, "{}", question.in_rows(screen, "predict"))?;
+    writeln!(out, "{}", question.in_rows(screen, label))?;
     let how = match &question.typed {
         Some(typed) => format!("a number{}", typed.unit),
         None => format!("a letter, a to {}", Choice::letter(question.choices.len() - 1)),
@@ -69,15 +71,14 @@ pub fn ask(
         write!(out, "           {how} > ")?;
         out.flush()?;
         let mut line = String::new();
-        if input.read_line(&mut line)? == 0 || line.trim().is_empty() {
-            writeln!(out)?;
+        if input.read_line(&mut line)? == 0 {
             return Ok(None);
         }
-        if question.judged(line.trim()).is_some() {
-            writeln!(out)?;
-            return Ok(Some(line.trim().to_string()));
+        let said = line.trim();
+        if said.is_empty() || question.judged(said).is_some() {
+            return Ok(Some(said.to_string()));
         }
-        writeln!(out, "           That is not {how}. An empty line runs without a prediction.")?;
+        writeln!(out, "           That is not {how}. {left_out}")?;
     }
 }
 
@@ -166,7 +167,8 @@ mod tests {
 
     fn typed(lines: &str) -> (Option<String>, String) {
         let mut out = Vec::new();
-        let said = ask(&Screen::plain(), &question(), lines.as_bytes(), &mut out).unwrap();
+        let said = ask(&Screen::plain(), ["predict", ""], &question(), lines.as_bytes(), &mut out)
+            .unwrap();
         (said, String::from_utf8(out).unwrap())
     }
 
@@ -175,7 +177,7 @@ mod tests {
         let (said, shown) = typed("what?\nc\nA\n");
         assert_eq!(said.as_deref(), Some("A"));
         assert_eq!(shown.matches("That is not a letter, a to b.").count(), 2, "{shown}");
-        assert_eq!((typed("\n").0, typed("").0), (None, None));
+        assert_eq!((typed("\n").0.as_deref(), typed("").0), (Some(""), None));
     }
 
     /// A file that cannot be read wholly is refused, and stays as it is.

@@ -172,7 +172,7 @@ impl Question {
     }
 
     /// The choice with a letter.
-    pub fn chosen(&self, letter: &str) -> Option<&Choice> {
+    fn chosen(&self, letter: &str) -> Option<&Choice> {
         let place = (0..self.choices.len()).find(|&place| Choice::letter(place) == letter)?;
         Some(&self.choices[place])
     }

@@ -41,8 +41,10 @@ pub fn lab<Args: clap::Parser>(
         predict::ensure_can_ask()?;
         let question = question()?;
         let screen = Screen::detect(false);
-        let said = predict::ask(&screen, &question, io::stdin().lock(), io::stdout())?;
-        let Some(said) = said else {
+        let words = ["predict", "An empty line runs without a prediction."];
+        let said = predict::ask(&screen, words, &question, io::stdin().lock(), io::stdout())?;
+        screen.say("");
+        let Some(said) = said.filter(|said| !said.is_empty()) else {
             return run(args);
         };
         if let Err(error) = predict::keep(&question, &said) {

@@ -1,6 +1,7 @@
 //! How the quiz is asked: all of it on paper, or question by question in a terminal.
 
 use super::{Choice, Question};
+use kit::predict;
 use kit::show::Screen;
 use std::io::{self, BufRead, Write};
 
@@ -8,7 +9,7 @@ use std::io::{self, BufRead, Write};
 pub fn list(screen: &Screen, questions: &[Question], answers: bool) -> String {
     let mut lines = Vec::new();
     for (i, question) in questions.iter().enumerate() {
-        lines.push(asked(screen, i, question));
+        lines.push(question.in_rows(screen, &label(i, question)));
         if answers {
             lines.push(answer(screen, question));
         }
@@ -17,9 +18,9 @@ pub fn list(screen: &Screen, questions: &[Question], answers: bool) -> String {
     lines.join("\n").trim_end().to_string()
 }
 
-/// A question with its choices.
-fn asked(screen: &Screen, i: usize, question: &Question) -> String {
-    question.in_rows(screen, &format!("{} {}", i + 1, question.lab))
+/// A question's number and its lab.
+fn label(i: usize, question: &Question) -> String {
+    format!("{} {}", i + 1, question.lab)
 }
 
 /// The right answer and its reason.
@@ -40,38 +41,26 @@ pub fn ask(
     mut input: impl BufRead,
     mut out: impl Write,
 ) -> io::Result<()> {
-    let how =
-        "Answer with a letter. An empty line leaves a question out, and Ctrl-D ends the quiz.";
+    let how = "An empty line leaves a question out, and Ctrl-D ends the quiz.";
     writeln!(out, "{}\n", screen.wrap(how, 0))?;
     let mut right = 0;
     let mut asked_for = 0;
     let mut again: Vec<[&str; 2]> = Vec::new();
-    'all: for (i, question) in questions.iter().enumerate() {
-        writeln!(out, "{}", asked(screen, i, question))?;
-        let given = loop {
-            write!(out, "           > ")?;
-            out.flush()?;
-            let mut line = String::new();
-            if input.read_line(&mut line)? == 0 {
-                writeln!(out)?;
-                break 'all;
-            }
-            let line = line.trim().to_lowercase();
-            let choice = question.chosen(&line);
-            if line.is_empty() || choice.is_some() {
-                break choice;
-            }
-            let last = Choice::letter(question.choices.len() - 1);
-            writeln!(out, "           Type a letter, a to {last}.")?;
+    for (i, question) in questions.iter().enumerate() {
+        let words = [&label(i, question), "An empty line leaves the question out."];
+        let Some(said) = predict::ask(screen, words, question, &mut input, &mut out)? else {
+            writeln!(out)?;
+            break;
         };
         asked_for += 1;
-        if given.is_some_and(|choice| choice.mistake.is_empty()) {
+        let judged = question.judged(&said);
+        if judged.is_some_and(|judged| judged.is_right()) {
             right += 1;
             writeln!(out, "{}\n", screen.row(&screen.tick(), &question.why))?;
             continue;
         }
-        if let Some(choice) = given {
-            writeln!(out, "{}", screen.row(&screen.cross(), &choice.mistake))?;
+        if let Some(judged) = judged {
+            writeln!(out, "{}", screen.row(&screen.cross(), judged.mistake()))?;
         }
         writeln!(out, "{}\n", answer(screen, question))?;
         let section = [question.page.as_str(), question.section.as_str()];
@@ -112,7 +101,7 @@ mod tests {
         let shown = typed(&format!("{right}\n"));
         assert!(shown.contains("1 of 1 right") && !shown.contains("  again "), "{shown}");
         let shown = typed(&format!("what?\nz\n{}\n", Choice::letter(other)));
-        assert_eq!(shown.matches("Type a letter, a to d.").count(), 2, "{shown}");
+        assert_eq!(shown.matches("That is not a letter, a to d.").count(), 2, "{shown}");
         assert!(words(&shown).contains(&first.choices[other].mistake), "{shown}");
         assert!(words(&shown).contains(&first.why), "{shown}");
         assert!(
@@ -130,7 +119,7 @@ mod tests {
         let shown = typed("\n\n");
         assert!(shown.contains("0 of 2 right"), "{shown}");
         // A terminal goes to a new line where the reader does.
-        let shown = shown.replace("           > ", "");
+        let shown = shown.replace(" > ", "\n");
         let long = shown.lines().find(|line| line.chars().count() > 80);
         assert_eq!(long, None);
     }

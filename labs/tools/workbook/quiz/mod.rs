@@ -5,7 +5,7 @@
 //! computes after a certain mistake, which the reader is told. Where the answer is a sentence, the
 //! library has computed the symptom that it explains. `ask.rs` asks, and the
 //! other files have the questions: `ranks.rs` (labs 00 to 02), `replicas.rs` (03 and 04),
-//! `model.rs` (05 to 07), `job.rs` (08 to 11).
+//! `model.rs` (05 to 07), `job.rs` (08 to 12).
 
 mod ask;
 mod job;
