@@ -19,6 +19,10 @@ use std::sync::OnceLock;
 /// decides the heads' dropout masks. The products' factors are as `products` has them; the softmax
 /// is f32.
 ///
+/// [`BlockAttention`](super::BlockAttention) computes the same where keys come block by block. With
+/// all of them in one block it takes 1.5 to 1.7 times as long at the GPT's shapes (forward 2.0 to
+/// 2.6, backward 1.4 to 1.6), since it keeps a running result for each query; so both exist.
+///
 /// # Errors
 /// If a row is not three times as wide as whole heads.
 pub fn causal_attention(

@@ -5,6 +5,9 @@
 //! a running result instead: the largest score so far, the sum of e^(score - largest), and the
 //! values weighted alike. A block that brings a larger score rescales what is there. The backward
 //! pass needs no such care: with the final sum, each block's gradients are its own.
+//!
+//! Sequences that nobody shares are faster with [`causal_attention`](super::causal_attention()),
+//! which says by how much.
 
 use super::dropout::{Dropout, Mask};
 use super::math::{dot, exp, exp_sum, max, vectorized};

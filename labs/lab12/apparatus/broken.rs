@@ -1,13 +1,10 @@
 //! Mistakes of context parallelism. Most of them were in released programs.
 
-use super::broken_attention::BrokenAttention;
 use shardlab::data::Batch;
 use shardlab::error::BadInput;
-use shardlab::model::Pass;
 use shardlab::parallel::Strategy;
-use shardlab::parallel::context::{ContextParallel, Exchange, Slicing};
-use shardlab::tensor::{Documents, Dropout, IGNORED, Slices};
-use std::sync::Arc;
+use shardlab::parallel::context::{Exchange, Slicing};
+use shardlab::tensor::IGNORED;
 
 /// The mistakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -33,40 +30,6 @@ pub enum Break {
 }
 
 impl Break {
-    /// Changes a rank's pass over its slices of `batch`, where the mistake is one of passes.
-    pub fn change(
-        self,
-        context: &ContextParallel,
-        strategy: &Strategy,
-        batch: &Batch,
-        pass: Pass,
-    ) -> Pass {
-        let group = context.group().clone();
-        let length = batch.length * group.size();
-        let documents = batch.documents.clone();
-        match self {
-            Break::Documents => {
-                let attention = context.attention(length, &Documents::default());
-                Pass { attention: Some(attention), ..pass }
-            }
-            Break::Positions => {
-                let slices = Slices::default();
-                let dropout = pass.dropout;
-                let dropout = dropout.map(|dropout| Dropout { slices: slices.clone(), ..dropout });
-                Pass { slices, dropout, ..pass }
-            }
-            Break::StaleKv | Break::NoRescale | Break::Bf16Partials => {
-                let ranks = group.size();
-                let slices = |rank| strategy.slicing.slices(length, ranks, rank);
-                let slices = (0..ranks).map(slices).collect();
-                let broken = BrokenAttention { broken: self, group, length, slices, documents };
-                Pass { attention: Some(Arc::new(broken)), ..pass }
-            }
-            Break::OwnCount => Pass { weight: None, ..pass },
-            Break::Shift | Break::LossScale | Break::Contiguous => pass,
-        }
-    }
-
     /// Refuses an exchange that cannot make it.
     ///
     /// # Errors

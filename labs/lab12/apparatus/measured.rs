@@ -1,6 +1,6 @@
 //! One exchange, measured: what each of its ranks keeps and sends, and how far it is from one rank.
 
-use super::{Break, OneRank, Packed, Probed, attending, probe};
+use super::{Break, OneRank, Packed, Probed, attending, break_pass, probe};
 use anyhow::Result;
 use kit::parity::stored_gradients;
 use kit::progress;
@@ -63,7 +63,8 @@ pub fn measure(
         training.weigh(&mut passes)?;
         if let Some(broken) = broken {
             for (batch, pass) in &mut passes {
-                *pass = broken.change(&training.context, strategy, batch, std::mem::take(pass));
+                *pass =
+                    break_pass(broken, &training.context, strategy, batch, std::mem::take(pass));
             }
         }
         let before = group.traffic();

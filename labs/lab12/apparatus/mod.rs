@@ -5,11 +5,11 @@
 //! `one_rank.rs` (the same on one rank), `measured.rs` (what each exchange takes), `attending.rs`
 //! (what an attention holds meanwhile), `work.rs` (who computes how much), `probe.rs` (which
 //! outputs one token changes), `checks.rs` (whether it is the same model), `broken.rs` (mistakes;
-//! `broken_attention.rs` has those of a ring), `bytes.rs` (which exchange sends least).
+//! `broken_pass.rs` has those of a pass), `bytes.rs` (which exchange sends least).
 
 mod attending;
 mod broken;
-mod broken_attention;
+mod broken_pass;
 mod bytes;
 mod checks;
 mod grid;
@@ -21,6 +21,7 @@ mod work;
 
 pub use attending::attending;
 pub use broken::Break;
+pub use broken_pass::break_pass;
 pub use bytes::show_bytes;
 pub use checks::{Found, check, check_training};
 pub use grid::{Cell, Grid};

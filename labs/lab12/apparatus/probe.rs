@@ -1,7 +1,7 @@
 //! A probe: change one token, and count whose outputs change. It needs no second training to
 //! compare with, and finds what a loss hides.
 
-use super::{Break, Packed};
+use super::{Break, Packed, break_pass};
 use anyhow::Result;
 use shardlab::comm::Reduce;
 use shardlab::model::{Input, Pass, Positions};
@@ -43,7 +43,7 @@ pub fn probe(
         let pass = Pass { precision: config.precision, ..Pass::evaluate() };
         let (mine, mut pass) = training.context.share(batch, pass);
         if let Some(broken) = broken {
-            pass = broken.change(&training.context, &training.strategy, &mine, pass);
+            pass = break_pass(broken, &training.context, &training.strategy, &mine, pass);
         }
         let input = Input::Tokens { ids: &mine.inputs, length: mine.length };
         let logits = training.stages.chunks[0].predict(input, &pass, Positions::All)?;

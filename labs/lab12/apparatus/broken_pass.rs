@@ -1,30 +1,67 @@
-//! Attention across ranks' blocks with one mistake in it.
+//! A pass with one mistake in it, most often in its attention.
 //!
-//! It is the library's ring in its plainest form: all blocks are gathered, and attended to in the
-//! order in which a ring would bring them. So it sends the same bytes, and without a mistake it
-//! would compute the same bits.
+//! That attention is the library's ring in its plainest form: all blocks are gathered, and attended
+//! to in the order in which a ring would bring them. So it sends the same bytes, and without a
+//! mistake it would compute the same bits.
 
 use super::Break;
 use candle_core::{Error, Result, Shape, Tensor, bail};
 use half::bf16;
 use shardlab::comm::{Comm, Reduce};
+use shardlab::data::Batch;
 use shardlab::model::{Attend, Heads, Pass};
+use shardlab::parallel::{ContextParallel, Strategy};
 use shardlab::tensor::{
-    BlockAttention, Documents, Precision, Rows, Running, Slices, Stored, TensorOp, apply, read,
+    BlockAttention, Documents, Dropout, Precision, Rows, Running, Slices, Stored, TensorOp, apply,
+    read,
 };
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+/// A rank's pass over its slices of `batch`, with the mistake in it, if it is one of passes.
+pub fn break_pass(
+    broken: Break,
+    context: &ContextParallel,
+    strategy: &Strategy,
+    batch: &Batch,
+    pass: Pass,
+) -> Pass {
+    let group = context.group().clone();
+    let length = batch.length * group.size();
+    match broken {
+        Break::Documents => {
+            let attention = context.attention(length, &Documents::default());
+            Pass { attention: Some(attention), ..pass }
+        }
+        Break::Positions => {
+            let slices = Slices::default();
+            let dropout = pass.dropout;
+            let dropout = dropout.map(|dropout| Dropout { slices: slices.clone(), ..dropout });
+            Pass { slices, dropout, ..pass }
+        }
+        Break::StaleKv | Break::NoRescale | Break::Bf16Partials => {
+            let ranks = group.size();
+            let slices = |rank| strategy.slicing.slices(length, ranks, rank);
+            let slices = (0..ranks).map(slices).collect();
+            let documents = batch.documents.clone();
+            let attention = BrokenAttention { broken, group, length, slices, documents };
+            Pass { attention: Some(Arc::new(attention)), ..pass }
+        }
+        Break::OwnCount => Pass { weight: None, ..pass },
+        Break::Shift | Break::LossScale | Break::Contiguous => pass,
+    }
+}
+
 /// What the pass of one rank brings along in place of the library's attention.
-pub struct BrokenAttention {
-    pub broken: Break,
+struct BrokenAttention {
+    broken: Break,
     /// The ranks that share the sequences.
-    pub group: Comm,
+    group: Comm,
     /// Tokens of a whole sequence.
-    pub length: usize,
+    length: usize,
     /// Of every rank.
-    pub slices: Arc<[Slices]>,
-    pub documents: Documents,
+    slices: Arc<[Slices]>,
+    documents: Documents,
 }
 
 impl fmt::Debug for BrokenAttention {
