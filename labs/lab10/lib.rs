@@ -16,8 +16,8 @@ mod prediction;
 mod run;
 
 pub use apparatus::{
-    Benchmark, Continuation, DsConfig, Harness, Measured, Model, PipelineConfig, Point, Timed,
-    TokenSampling, all, generate, make_ds_config, pretrained, roofline_plot,
+    Benchmark, Continuation, DsConfig, Harness, KvCache, Measured, Model, PipelineConfig, Point,
+    Timed, TokenSampling, all, generate, make_ds_config, pretrained, roofline_plot,
     run_distributed_benchmark, source, stages,
 };
 pub use flags::Args;

@@ -6,7 +6,7 @@ use super::layers::{Entry, Exit, Layer, Pass, Recomputed};
 use super::{gpt, llama};
 use crate::data::Batch;
 use crate::plan::{Family, ModelShape, Named};
-use crate::tensor::{Copies, Init, KvCache, Param, Params, Whole};
+use crate::tensor::{Copies, Init, Param, Params, Whole};
 use candle_core::{Result, Tensor, bail};
 use std::ops::Range;
 use std::sync::Arc;
@@ -161,18 +161,6 @@ impl Decoder {
 }
 
 impl Decoder {
-    /// An empty cache for a Llama's layers here: for `sequences` sequences of up to `capacity`
-    /// positions. `build` is the model's builder.
-    pub fn cache(&self, sequences: usize, capacity: usize, build: &dyn Build) -> Arc<KvCache> {
-        Arc::new(KvCache::new(
-            self.layers.clone(),
-            sequences,
-            build.heads(self.shape.kv_heads()).len(),
-            self.shape.head(),
-            capacity,
-        ))
-    }
-
     /// Keeps only the input of each group of `every` blocks for the backward pass, which computes
     /// the rest again: activation checkpointing. 0 keeps everything.
     pub fn recompute(&mut self, every: usize) {

@@ -1,6 +1,6 @@
 //! The layers of a transformer.
 
-use crate::tensor::{self, Dropout, KvCache, Param, Precision, Slices};
+use crate::tensor::{self, Dropout, Param, Precision, Slices};
 use candle_core::{Result, Tensor};
 use std::fmt::Debug;
 use std::ops::Range;
@@ -13,22 +13,25 @@ pub struct Pass {
     pub train: bool,
     /// `None` drops no elements.
     pub dropout: Option<Dropout>,
-    /// The keys and values of earlier positions, for passes that generate.
-    pub cache: Option<Arc<KvCache>>,
+    /// Whether products of few rows read each weight once and copy none, which is the faster way to
+    /// generate. Their sums have a different order, so passes that are compared with training do
+    /// without.
+    pub few_rows: bool,
     /// The type of matrix products' factors, of the residual stream, and of activations that ranks
     /// send. All other arithmetic is f32.
     pub precision: Precision,
-    /// The positions of every sequence that are here: all of them, unless ranks share sequences.
+    /// The positions of every sequence that are here: all of them, unless ranks share sequences, or
+    /// an earlier pass had the first ones.
     pub slices: Slices,
-    /// Attention that reaches other ranks' positions, or ends at a document; `None` is attention
-    /// over whole sequences.
+    /// Attention that reaches positions of other ranks or of earlier passes, or ends at a document;
+    /// `None` is attention over whole sequences.
     pub attention: Option<Arc<dyn Attend>>,
     /// The factor for this pass's loss; `None` is 1. A mean of means is the mean of all tokens only
     /// if each has its part of the tokens.
     pub weight: Option<f64>,
 }
 
-/// Attention over sequences of which this rank has slices, or in which documents are packed.
+/// Attention over sequences of which this pass has slices, or in which documents are packed.
 pub trait Attend: Send + Sync + Debug {
     /// Attention over `qkv` [sequences, positions here, numbers]: each query's result [sequences,
     /// positions here, query heads · width]. A row of `qkv` holds all queries, keys and values; its
@@ -57,11 +60,6 @@ impl Pass {
     /// A pass that a backward pass will follow.
     pub fn training(dropout: Option<Dropout>) -> Pass {
         Pass { train: true, dropout, ..Pass::default() }
-    }
-
-    /// A pass over the positions that follow those in `cache`, to which it appends them.
-    pub fn cached(cache: &Arc<KvCache>) -> Pass {
-        Pass { cache: Some(cache.clone()), ..Pass::default() }
     }
 
     /// Looks up `ids`, sequences of `length`, in a table `[vocabulary, width]`. Where no backward
@@ -93,15 +91,15 @@ impl Pass {
         }
     }
 
-    /// The product `x · Wᵀ`. A pass with a cache has few rows, and takes the product that is made
-    /// for them.
+    /// The product `x · Wᵀ`.
     ///
     /// # Errors
     /// As [`tensor::linear`].
     pub fn linear(&self, x: &Tensor, weight: &Param) -> Result<Tensor> {
-        match self.cache {
-            None => tensor::linear(x, weight, self.precision),
-            Some(_) => tensor::linears_of_few_rows(x, &[weight]),
+        if self.few_rows {
+            tensor::linears_of_few_rows(x, &[weight])
+        } else {
+            tensor::linear(x, weight, self.precision)
         }
     }
 }
@@ -181,9 +179,10 @@ pub struct Linears {
 impl Layer for Linears {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let weights: Vec<&Param> = self.weights.iter().collect();
-        match pass.cache {
-            Some(_) => tensor::linears_of_few_rows(x, &weights),
-            None => tensor::linears(x, &weights, pass.precision),
+        if pass.few_rows {
+            tensor::linears_of_few_rows(x, &weights)
+        } else {
+            tensor::linears(x, &weights, pass.precision)
         }
     }
 }

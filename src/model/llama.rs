@@ -4,8 +4,8 @@
 use super::build::{Build, Role};
 use super::layers::{Block, Heads, Layer, Pass};
 use crate::plan::{LlamaExtra, ModelShape};
-use crate::tensor::{self, Init, Params, Rotations, Slices, Whole};
-use candle_core::{Result, Tensor, bail};
+use crate::tensor::{self, Init, Params, Rotations, Whole};
+use candle_core::{Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ struct GroupedAttention {
     qkv: Box<dyn Layer>,
     out: Box<dyn Layer>,
     heads: Heads,
-    /// The layer's number, by which it finds its part of a cache.
+    /// The layer's number, by which attention that a pass brings along knows it.
     layer: usize,
     rotations: Arc<Rotations>,
 }
@@ -85,20 +85,12 @@ impl Layer for GroupedAttention {
         let qkv = self.qkv.forward(x, pass)?;
         let Heads { queries, kv } = &self.heads;
         let heads = queries.len();
-        let turned = |slices: &Slices| tensor::rope(qkv, &self.rotations, heads + kv, slices);
-        let y = match (&pass.cache, &pass.attention) {
-            (None, Some(attention)) => {
-                let layer = self.layer.to_string();
-                attention.attend(turned(&pass.slices)?, &self.heads, pass, &layer)?
+        let turned = tensor::rope(qkv, &self.rotations, heads + kv, &pass.slices)?;
+        let y = match &pass.attention {
+            Some(attention) => {
+                attention.attend(turned, &self.heads, pass, &self.layer.to_string())?
             }
-            (None, None) => {
-                tensor::grouped_attention(&turned(&pass.slices)?, heads, *kv, pass.precision)?
-            }
-            (Some(_), _) if pass.train => bail!("a pass with a cache has no backward pass"),
-            (Some(cache), _) => {
-                let here = Slices::from(cache.next(self.layer)?);
-                cache.attend(self.layer, &turned(&here)?, heads)?
-            }
+            None => tensor::grouped_attention(&turned, heads, *kv, pass.precision)?,
         };
         self.out.forward(&y, pass)
     }

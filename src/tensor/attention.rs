@@ -3,7 +3,7 @@
 
 use super::dropout::{Dropout, Mask};
 use super::graph::{TensorOp, apply};
-use super::math::{dot, exp, softmax, vectorized};
+use super::math::{causal_softmax, dot, exp, vectorized};
 use super::matmul::{Matrix, Write, matmul_in};
 use super::stored::Precision;
 use candle_core::{Result, Shape, Tensor, bail};
@@ -206,10 +206,7 @@ impl TensorOp for Attention {
                     );
                 }
                 let first = (s * self.heads + h) * t;
-                vectorized!(
-                    (&mut p[..], &mut log_sums[first..first + t], sizes.scale()),
-                    causal_softmax,
-                );
+                causal_softmax(&mut p, &mut log_sums[first..first + t], 0, sizes.scale());
                 self.apply_mask(&mut p, sizes, s, h);
                 // [t, head], in rows of y's width.
                 let out = &mut y[sizes.sequence(s, width) + h * head..];
@@ -303,17 +300,6 @@ impl Attention {
             // [rows, seeing] · [seeing, head]
             put(dv, shared, p.rows(seeing.clone()).cols(rows).t(), dy.rows(seeing));
         }
-    }
-}
-
-/// Turns one head's scores into probabilities: each row's softmax over the positions up to its own.
-#[inline(always)]
-fn causal_softmax((scores, log_sums, scale): (&mut [f32], &mut [f32], f32)) {
-    let t = log_sums.len();
-    for (i, (row, log_sum)) in scores.chunks_exact_mut(t).zip(log_sums).enumerate() {
-        let (seen, future) = row.split_at_mut(i + 1);
-        *log_sum = softmax(seen, scale);
-        future.fill(0.0);
     }
 }
 

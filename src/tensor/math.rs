@@ -98,6 +98,23 @@ pub fn softmax(x: &mut [f32], scale: f32) -> f32 {
     top + sum.ln()
 }
 
+/// Turns a head's scores, a row for each query, into probabilities: row i becomes the softmax of
+/// its first `seen + i + 1` numbers times `scale`, and 0 after them. Before the first query are
+/// `seen` positions. Writes the logarithm that [`softmax`] returns of each row to `log_sums`.
+pub fn causal_softmax(scores: &mut [f32], log_sums: &mut [f32], seen: usize, scale: f32) {
+    vectorized!((scores, log_sums, seen, scale), softmax_of_rows);
+}
+
+#[inline(always)]
+fn softmax_of_rows((scores, log_sums, seen, scale): (&mut [f32], &mut [f32], usize, f32)) {
+    let columns = scores.len() / log_sums.len();
+    for (i, (row, log_sum)) in scores.chunks_exact_mut(columns).zip(log_sums).enumerate() {
+        let (seen, future) = row.split_at_mut(seen + i + 1);
+        *log_sum = softmax(seen, scale);
+        future.fill(0.0);
+    }
+}
+
 /// The sum of all lanes, in halves.
 #[inline(always)]
 pub fn fold(lanes: [f32; LANES]) -> f32 {

@@ -10,16 +10,15 @@
 //! Operations: `linear.rs` (the pattern that all of them follow), `gelu.rs`, `layer_norm.rs` (with
 //! `gain.rs`), `embedding.rs`, `attention.rs`, `block_attention.rs` (keys come block by block),
 //! `cross_entropy.rs`, `squared_error.rs`, `dropout.rs`. A Llama's: `rms_norm.rs`, `rope.rs`,
-//! `swiglu.rs`, `stacked.rs` (several matrices at once); for generating, `few_rows.rs` and
-//! `cache.rs`. Backward passes in pieces, for pipelines: `defer.rs` (in time) and `boundary.rs` (in
-//! space); and `recompute.rs`, which trades time for memory. Tools: `graph.rs` (makes an operation
-//! a node of the graph), `stored.rs` (the types of stored numbers), `rounded.rs` (activations in
-//! bf16), `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that each operation took).
+//! `swiglu.rs`, `stacked.rs` (several matrices at once); for generating, `few_rows.rs`. Backward
+//! passes in pieces, for pipelines: `defer.rs` (in time) and `boundary.rs` (in space); and
+//! `recompute.rs`, which trades time for memory. Tools: `graph.rs` (makes an operation a node of
+//! the graph), `stored.rs` (the types of stored numbers), `rounded.rs` (activations in bf16),
+//! `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that each operation took).
 
 mod attention;
 mod block_attention;
 mod boundary;
-mod cache;
 mod cross_entropy;
 mod defer;
 mod dropout;
@@ -49,7 +48,6 @@ mod whole;
 pub use attention::{causal_attention, grouped_attention};
 pub use block_attention::{BlockAttention, Documents, Rows, Running};
 pub use boundary::{backward_from, gradient};
-pub use cache::KvCache;
 pub use candle_core::{Device, Tensor};
 pub use cross_entropy::{IGNORED, cross_entropy};
 pub(crate) use cross_entropy::{counted, fit};

@@ -295,37 +295,6 @@ fn grouped_attention() {
     }
 }
 
-/// Positions that come in parts see what they see all at once, in every layer of the cache.
-#[test]
-fn a_cache_remembers_earlier_positions() {
-    let sequences = 2;
-    let heads = 6;
-    let kv_heads = 2;
-    let head = 4;
-    let cache = tensor::KvCache::new(3..5, sequences, kv_heads, head, 9);
-    for (layer, seed) in [(3, 28), (4, 29)] {
-        let qkv = numbers(seed, &[sequences, 9, (heads + 2 * kv_heads) * head], 1.5)
-            .to_dtype(DType::F32)
-            .unwrap();
-        let expected = tensor::grouped_attention(&qkv, heads, kv_heads, F32).unwrap();
-        let mut parts = Vec::new();
-        for (first, new) in [(0, 4), (4, 1), (5, 3), (8, 1)] {
-            assert_eq!(cache.next(layer).unwrap(), first);
-            let part = qkv.narrow(1, first, new).unwrap().contiguous().unwrap();
-            parts.push(cache.attend(layer, &part, heads).unwrap());
-        }
-        let found = Tensor::cat(&parts, 1).unwrap();
-        assert!(relative(&flat(&found), &flat(&expected)) < 1e-6);
-        let more = qkv.narrow(1, 0, 1).unwrap().contiguous().unwrap();
-        let error = cache.attend(layer, &more, heads).unwrap_err().to_string();
-        assert!(error.contains("9 positions and 1 more do not fit into a cache of 9"), "{error}");
-    }
-    assert_eq!((cache.seen(), cache.bytes()), (9, 2 * 4 * 2 * sequences * kv_heads * 9 * head));
-    assert!(cache.next(5).unwrap_err().to_string().contains("for layers 3..5"));
-    cache.clear();
-    assert_eq!(cache.seen(), 0);
-}
-
 #[test]
 fn cross_entropy() {
     let targets = [3u32, 0, 10, 6, 6, 1];

@@ -2,7 +2,7 @@
 
 use super::trained::loss_rounding;
 use labs::lab10::pretrained::Pretrained;
-use labs::lab10::{Continuation, TokenSampling, generate};
+use labs::lab10::{Continuation, KvCache, TokenSampling, generate};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::difference::largest_difference;
@@ -258,7 +258,7 @@ pub fn generated(
     let layers = Partition::Uniform
         .divide(model.shape.layers, sharing.pipeline, |layers| layers.len() as u64)?;
     let llama = Llama::stage(&model.shape, layers[mesh.at.pipeline].clone(), build)?;
-    let cache = llama.cache(1, prompt.len() + how.count, build);
+    let cache = KvCache::new(&llama, prompt.len() + how.count, build);
     let stages = mesh.group(Axis::Pipeline);
     let mut streamed = Vec::new();
     let mut run = || {

@@ -1,6 +1,7 @@
 //! One job on its ranks: forward passes and training steps, timed, with the bytes that each rank
 //! holds and sends.
 
+use super::cache::KvCache;
 use super::config::{DsConfig, share};
 use super::continuation::{Continuation, generate};
 use super::lines::{Memory, Timed};
@@ -271,7 +272,7 @@ impl<'a> Part<'a> {
         };
         let Training { mesh, stages, tensor, zero, .. } = &mut self.training;
         let model_here = &stages.chunks[0];
-        let cache = model_here.cache(1, seq_len + GENERATED, builder(tensor));
+        let cache = KvCache::new(model_here, seq_len + GENERATED, builder(tensor));
         let pipeline = mesh.group(Axis::Pipeline);
         let before = profile::products();
         let mut prefill = None;

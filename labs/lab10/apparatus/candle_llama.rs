@@ -58,7 +58,9 @@ impl Reference {
 mod tests {
     use super::*;
     use crate::apparatus::reference::{check_reference, reference};
-    use crate::apparatus::{Continuation, Generation, Job, Model, TokenSampling, generate};
+    use crate::apparatus::{
+        Continuation, Generation, Job, KvCache, Model, TokenSampling, generate,
+    };
     use clap::Parser;
     use kit::show::Screen;
     use shardlab::difference::largest_difference;
@@ -166,7 +168,7 @@ mod tests {
 
     /// The likeliest next tokens by our model.
     fn greedy(model: &Llama, prompt: &[u32], count: usize) -> Vec<u32> {
-        let cache = model.cache(1, prompt.len() + count, &Plain);
+        let cache = KvCache::new(model, prompt.len() + count, &Plain);
         let sampling = TokenSampling::GREEDY;
         let how = Continuation { count, sampling, likeliest: 0, ends: Vec::new() };
         generate(model, &cache, None, prompt, &how, |_| Ok(())).unwrap().tokens

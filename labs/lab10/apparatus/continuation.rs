@@ -8,11 +8,12 @@
 //! and choose the same token. In a pipeline only the last stage has logits. It broadcasts its
 //! choice.
 
+use super::cache::KvCache;
 use super::sampling::{Likely, TokenSampling, likeliest};
 use anyhow::{Result, ensure};
 use shardlab::comm::Comm;
 use shardlab::model::{Input, Llama, Pass, Positions};
-use shardlab::tensor::{Device, KvCache, Tensor, read};
+use shardlab::tensor::{Device, Tensor, read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -82,7 +83,6 @@ pub fn generate(
         prompt.len(),
         how.count
     );
-    let pass = Pass::cached(cache);
     let mut text = Continued {
         tokens: Vec::new(),
         prefill: Duration::ZERO,
@@ -91,7 +91,7 @@ pub fn generate(
     let start = Instant::now();
     let mut next = prompt.to_vec();
     while text.tokens.len() < how.count {
-        let logits = forward_through(model, pipeline, &next, &pass)?;
+        let logits = forward_through(model, pipeline, &next, &cache.pass())?;
         let generated = choose(logits, pipeline, how, text.tokens.len() as u64)?;
         text.tokens.push(generated.token);
         if text.tokens.len() == 1 {

@@ -1,6 +1,7 @@
 //! A text from ranks that share a model, printed token by token.
 
 use super::benchmark::{builder, on_ranks};
+use super::cache::KvCache;
 use super::config::DsConfig;
 use super::continuation::{Continuation, Continued, Generated, generate};
 use super::pretrained::{Stream, Text};
@@ -45,7 +46,7 @@ fn one_rank(
         ends: weights.ends.clone(),
     };
     let capacity = model.shape.block.min(prompt.len() + how.tokens);
-    let cache = llama.cache(1, capacity, builder(&tensor));
+    let cache = KvCache::new(&llama, capacity, builder(&tensor));
     let mut stream = Stream::default();
     let screen = screen.filter(|_| comm.rank() == 0);
     let width = screen.map_or(0, |screen| screen.width);

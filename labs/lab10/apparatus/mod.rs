@@ -5,12 +5,13 @@
 //! or a pretrained model), `benchmark.rs` (a job on its ranks, measured), `lines.rs` (what the
 //! source prints of it), `source.rs` (how the source counts), `strategies.rs` (the jobs side by
 //! side), `printed.rs` (one job on the screen), `roofline.rs` (how far from this machine's peaks),
-//! `sampling.rs` (the choice of a token), `continuation.rs` (token by token, from a model that
-//! ranks share), `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the
+//! `sampling.rs` (the choice of a token), `cache.rs` (the keys and values of earlier ones),
+//! `continuation.rs` (token by token, from a model that ranks share), `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the
 //! same text from candle-transformers), `life_cycle.rs` (what a model costs); `hub.rs` (downloads),
 //! `pretrained/` (their files), `candle_llama.rs` (candle's own Llama, to compare with).
 
 mod benchmark;
+mod cache;
 #[cfg(feature = "llm")]
 mod candle_llama;
 mod config;
@@ -31,6 +32,7 @@ mod strategies;
 mod text;
 
 pub use benchmark::{Benchmark, Harness, Measured, on_ranks, run_distributed_benchmark};
+pub use cache::KvCache;
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
 pub use continuation::{Continuation, generate};
 pub use generation::{compare, for_texts};
