@@ -17,7 +17,7 @@ mod run;
 
 pub use apparatus::{
     Benchmark, Continuation, DsConfig, Harness, KvCache, Measured, Model, PipelineConfig, Point,
-    Timed, TokenSampling, all, generate, make_ds_config, pretrained, roofline_plot,
+    Timed, TokenSampling, ZeroInference, all, generate, make_ds_config, pretrained, roofline_plot,
     run_distributed_benchmark, source, stages,
 };
 pub use flags::Args;

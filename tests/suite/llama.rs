@@ -2,7 +2,7 @@
 
 use super::trained::loss_rounding;
 use labs::lab10::pretrained::Pretrained;
-use labs::lab10::{Continuation, KvCache, TokenSampling, generate};
+use labs::lab10::{Continuation, KvCache, TokenSampling, ZeroInference, generate};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::difference::largest_difference;
@@ -11,7 +11,7 @@ use shardlab::model::{Build, Llama, Pass, Plain};
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule, Stages};
-use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig, ZeroInference};
+use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig};
 use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 use shardlab::tensor::random::Stream;
 use shardlab::tensor::{IGNORED, Params, Precision};
@@ -274,7 +274,7 @@ pub fn generated(
             ZeroInference::new(&llama.params, data, Wrap::Blocks, precision, begin)
         })?;
         let text = zero.passes(run)?;
-        let shards = zero.bytes().shards;
+        let shards = zero.bytes();
         assert!(
             shards < 4 * llama.params.numel() / mesh.group(Axis::Data).size() + 4096,
             "{shards} bytes"

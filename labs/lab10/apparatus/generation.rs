@@ -4,6 +4,7 @@ use super::benchmark::{builder, on_ranks};
 use super::cache::KvCache;
 use super::config::DsConfig;
 use super::continuation::{Continuation, Continued, Generated, generate};
+use super::inference::ZeroInference;
 use super::pretrained::{Stream, Text};
 use super::reference::reference;
 use super::sampling::Likely;
@@ -18,7 +19,7 @@ use shardlab::launch;
 use shardlab::mesh::{Axis, Mesh};
 use shardlab::model::Llama;
 use shardlab::parallel::TensorParallel;
-use shardlab::parallel::zero::{Stage, Wrap, ZeroInference};
+use shardlab::parallel::zero::{Stage, Wrap};
 use shardlab::plan::ModelShape;
 use std::io::Write;
 

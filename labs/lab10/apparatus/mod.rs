@@ -6,7 +6,8 @@
 //! source prints of it), `source.rs` (how the source counts), `strategies.rs` (the jobs side by
 //! side), `printed.rs` (one job on the screen), `roofline.rs` (how far from this machine's peaks),
 //! `sampling.rs` (the choice of a token), `cache.rs` (the keys and values of earlier ones),
-//! `continuation.rs` (token by token, from a model that ranks share), `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the
+//! `continuation.rs` (token by token, from a model that ranks share), `inference.rs` (ranks gather
+//! its weights), `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the
 //! same text from candle-transformers), `life_cycle.rs` (what a model costs); `hub.rs` (downloads),
 //! `pretrained/` (their files), `candle_llama.rs` (candle's own Llama, to compare with).
 
@@ -19,6 +20,7 @@ mod continuation;
 mod generation;
 #[cfg(feature = "llm")]
 mod hub;
+mod inference;
 mod life_cycle;
 mod lines;
 mod model;
@@ -36,6 +38,7 @@ pub use cache::KvCache;
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
 pub use continuation::{Continuation, generate};
 pub use generation::{compare, for_texts};
+pub use inference::ZeroInference;
 pub use life_cycle::{life_cycle, stages};
 pub use lines::{MEMORY_MEANS, Timed};
 pub use model::Model;

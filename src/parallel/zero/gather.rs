@@ -11,22 +11,22 @@
 //! gets an error.
 
 use super::engine::Each;
-use super::units::{Unit, Units};
+use super::units::{Unit, Units, Wrap};
 use super::{Event, EventKind};
 use crate::comm::Comm;
-use crate::optim::{StateStore, StoredBytes, Windowed};
+use crate::optim::{InitialValues, StateStore, StoredBytes, Windowed, initial_store};
 use crate::parallel::queue::Queue;
-use crate::tensor::{ShardedValues, Spec, Stored};
+use crate::tensor::{Params, ShardedValues, Spec, Stored};
 use anyhow::{Result, ensure};
 use candle_core::Error;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Gathers units of parameters, and frees them.
-pub(super) struct Gatherer<T> {
+/// Gathers units of parameters, and frees them. Values are stored as `T`.
+pub struct Gatherer<T> {
     comm: Comm,
-    pub units: Arc<Units>,
+    pub(super) units: Arc<Units>,
     prefetch_bucket: usize,
     state: Mutex<GatherState<T>>,
 }
@@ -70,8 +70,26 @@ struct RequestOrder {
 }
 
 impl<T: Stored> Gatherer<T> {
+    /// Shards parameters that are only declared, for passes without training: nothing is gathered
+    /// ahead. `begin` writes the values of each rank's own shard. Parameters of up to `threshold`
+    /// elements stay whole from [`Gatherer::open`] to [`Gatherer::close`].
+    ///
+    /// # Errors
+    /// If this rank's shard cannot be allocated.
+    pub fn begin_with(
+        params: &Params,
+        comm: &Comm,
+        wrap: Wrap,
+        threshold: usize,
+        begin: InitialValues,
+    ) -> Result<Gatherer<T>> {
+        let units = Arc::new(Units::new(params.specs(), comm.size(), wrap, threshold));
+        let values = initial_store::<T>(&units.fragments(comm.rank()), begin, None)?;
+        Ok(Gatherer::new(comm, units, values, 0))
+    }
+
     /// `values` are this rank's shards.
-    pub fn new(
+    pub(super) fn new(
         comm: &Comm,
         units: Arc<Units>,
         values: StateStore<T>,
@@ -98,7 +116,11 @@ impl<T: Stored> Gatherer<T> {
     }
 
     /// Lets layers ask: in a training step, or in other passes such as an evaluation. Persistent
-    /// parameters are gathered here, because the optimizer has changed them since.
+    /// parameters are gathered here, because the optimizer has changed them since. All ranks call
+    /// it.
+    ///
+    /// # Errors
+    /// If the gather fails.
     pub fn open(&self, training: bool) -> Result<()> {
         let mut state = self.state();
         state.open = true;
@@ -116,7 +138,7 @@ impl<T: Stored> Gatherer<T> {
     }
 
     /// Begins a backward pass, which also uses the units that are still whole.
-    pub fn start_backward(&self) {
+    pub(super) fn start_backward(&self) {
         let mut state = self.state();
         let now = Instant::now();
         state.pass = EventKind::Backward;
@@ -130,7 +152,7 @@ impl<T: Stored> Gatherer<T> {
     }
 
     /// Ends a backward pass: later requests belong to a forward pass.
-    pub fn start_forward(&self) {
+    pub(super) fn start_forward(&self) {
         self.state().pass = EventKind::Forward;
     }
 
@@ -216,7 +238,7 @@ impl<T: Stored> Gatherer<T> {
     }
 
     /// Calls `each` with every parameter, gathered unit by unit. All ranks call it, between steps.
-    pub fn each(&self, each: &mut Each) -> Result<()> {
+    pub(super) fn each(&self, each: &mut Each) -> Result<()> {
         let mut state = self.state();
         ensure!(
             !state.open,
@@ -237,7 +259,7 @@ impl<T: Stored> Gatherer<T> {
 
     /// Elements of all parameters that the last step gathered, each counted as often as it was
     /// gathered.
-    pub fn gathered_per_step(&self) -> usize {
+    pub(super) fn gathered_per_step(&self) -> usize {
         let units = &self.units.units;
         let persistent: usize =
             units.iter().filter(|unit| unit.persistent).map(|unit| unit.numel).sum();
@@ -251,15 +273,15 @@ impl<T: Stored> Gatherer<T> {
     }
 
     /// Calls `update` to change this rank's shards.
-    pub fn update<R>(&self, update: impl FnOnce(&mut StateStore<T>) -> R) -> R {
+    pub(super) fn update<R>(&self, update: impl FnOnce(&mut StateStore<T>) -> R) -> R {
         update(&mut self.state().values)
     }
 
-    pub fn note(&self, event: Event) {
+    pub(super) fn note(&self, event: Event) {
         self.state().events.push(event);
     }
 
-    pub fn take_events(&self) -> Vec<Event> {
+    pub(super) fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.state().events)
     }
 
@@ -269,7 +291,7 @@ impl<T: Stored> Gatherer<T> {
     }
 
     /// Bytes of the units that are whole or in flight, now and at their peak.
-    pub fn bytes(&self) -> (usize, usize) {
+    pub(super) fn bytes(&self) -> (usize, usize) {
         let state = self.state();
         (state.bytes(), state.peak_bytes)
     }

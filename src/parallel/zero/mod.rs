@@ -24,14 +24,13 @@
 //!
 //! Reading order: `config.rs` (the choices), `mod.rs` (the one interface), `engine.rs` (what
 //! differs between stages), `replicated.rs` and `reduce.rs` (stages 0 to 2), `units.rs`,
-//! `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP), `inference.rs` (stage 3
-//! without training), `account.rs` (what it says of itself).
+//! `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP), `account.rs` (what it says of
+//! itself).
 
 mod account;
 mod config;
 mod engine;
 mod gather;
-mod inference;
 mod reduce;
 mod replicated;
 mod sharded;
@@ -40,7 +39,7 @@ mod units;
 pub use crate::optim::{Offload, OffloadFolder};
 pub use account::{Event, EventKind, MemoryUsage, Volumes};
 pub use config::{Stage, ZeroConfig};
-pub use inference::{InferenceBytes, ZeroInference};
+pub use gather::Gatherer;
 pub use units::{Unit, Wrap};
 
 use super::{Averaged, TensorParallel};

@@ -1,13 +1,11 @@
 //! Stage 3 without training: parameters are sharded, and neither gradients nor an optimizer exist.
 
-use super::gather::Gatherer;
-use super::units::{Units, Wrap};
-use crate::comm::Comm;
-use crate::optim::{InitialValues, initial_store};
-use crate::tensor::{Params, Precision, ShardedValues, Spec, Storage, Stored};
 use anyhow::Result;
 use half::bf16;
-use std::ops::Range;
+use shardlab::comm::Comm;
+use shardlab::optim::InitialValues;
+use shardlab::parallel::zero::{Gatherer, Wrap};
+use shardlab::tensor::{Params, Precision, Storage, Stored};
 use std::sync::Arc;
 
 /// A model that only generates or is evaluated, whose parameters are sharded among ranks. Each pass
@@ -17,42 +15,24 @@ pub struct ZeroInference {
     shards: Arc<dyn Shards>,
 }
 
-/// Bytes of parameters that a rank holds while it only makes forward passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InferenceBytes {
-    /// Of this rank's shards.
-    pub shards: usize,
-    /// Of the gathered units, at their peak.
-    pub peak_gathered: usize,
-}
-
 /// This rank's shards, of any type.
-trait Shards: ShardedValues {
+trait Shards {
     fn open(&self) -> Result<()>;
     fn close(&self);
-    fn bytes(&self) -> InferenceBytes;
+    fn bytes(&self) -> usize;
 }
 
-struct Values<T>(Gatherer<T>);
-
-impl<T: Stored> ShardedValues for Values<T> {
-    fn value(&self, spec: &Spec) -> candle_core::Result<(Arc<Vec<f32>>, Range<usize>)> {
-        self.0.value(spec)
-    }
-}
-
-impl<T: Stored> Shards for Values<T> {
+impl<T: Stored> Shards for Gatherer<T> {
     fn open(&self) -> Result<()> {
-        self.0.open(false)
+        Gatherer::open(self, false)
     }
 
     fn close(&self) {
-        self.0.close();
+        Gatherer::close(self);
     }
 
-    fn bytes(&self) -> InferenceBytes {
-        let (_, peak_gathered) = self.0.bytes();
-        InferenceBytes { shards: self.0.shard_bytes().memory, peak_gathered }
+    fn bytes(&self) -> usize {
+        self.shard_bytes().memory
     }
 }
 
@@ -69,21 +49,20 @@ impl ZeroInference {
         precision: Precision,
         begin: InitialValues,
     ) -> Result<ZeroInference> {
-        let units = Arc::new(Units::new(params.specs(), comm.size(), wrap, THRESHOLD));
         match precision {
-            Precision::F32 => ZeroInference::typed::<f32>(params, comm, units, begin),
-            Precision::Bf16 => ZeroInference::typed::<bf16>(params, comm, units, begin),
+            Precision::F32 => ZeroInference::typed::<f32>(params, comm, wrap, begin),
+            Precision::Bf16 => ZeroInference::typed::<bf16>(params, comm, wrap, begin),
         }
     }
 
     fn typed<T: Stored>(
         params: &Arc<Params>,
         comm: &Comm,
-        units: Arc<Units>,
+        wrap: Wrap,
         begin: InitialValues,
     ) -> Result<ZeroInference> {
-        let values = initial_store::<T>(&units.fragments(comm.rank()), begin, None)?;
-        let shards = Arc::new(Values(Gatherer::new(comm, units, values, 0)));
+        let shards = Gatherer::<T>::begin_with(params, comm, wrap, THRESHOLD, begin)?;
+        let shards = Arc::new(shards);
         params.set_values(Storage::Sharded(shards.clone()));
         Ok(ZeroInference { params: params.clone(), shards })
     }
@@ -100,8 +79,8 @@ impl ZeroInference {
         result
     }
 
-    /// Bytes of the parameters.
-    pub fn bytes(&self) -> InferenceBytes {
+    /// Bytes of this rank's shards.
+    pub fn bytes(&self) -> usize {
         self.shards.bytes()
     }
 }
@@ -112,5 +91,33 @@ const THRESHOLD: usize = 10_000;
 impl Drop for ZeroInference {
     fn drop(&mut self) {
         self.params.forget_shards();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardlab::launch;
+    use shardlab::model::{Llama, Pass};
+    use shardlab::tensor::Spec;
+
+    /// What a pass of a model needs is the shards', so a model whose shards have gone has no
+    /// values.
+    #[test]
+    fn a_model_that_only_generates_lets_its_shards_go() {
+        let shape = kit::llamas::named("stories260k").unwrap();
+        launch::run(2, |comm| {
+            let llama = Llama::new(&shape)?;
+            let ones = |_: &Spec, _, out: &mut [f32]| out.fill(1.0);
+            let shards =
+                ZeroInference::new(&llama.params, &comm, Wrap::Blocks, Precision::F32, &ones)?;
+            let logits = || llama.logits(&[1, 2], 2, &Pass::evaluate());
+            shards.passes(|| Ok(logits()?))?;
+            drop(shards);
+            let error = logits().unwrap_err();
+            assert!(error.to_string().contains("has no values yet"), "{error}");
+            Ok(())
+        })
+        .unwrap();
     }
 }
