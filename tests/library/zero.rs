@@ -13,9 +13,11 @@ use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::zero::{
-    EventKind, MemoryUsage, Offload, OffloadFolder, Stage, Wrap, Zero, ZeroConfig,
+    EventKind, Gatherer, MemoryUsage, Offload, OffloadFolder, Stage, Wrap, Zero, ZeroConfig,
 };
-use shardlab::tensor::Precision;
+use shardlab::tensor::{Precision, Spec, Storage};
+use std::ops::Range;
+use std::sync::Arc;
 
 #[test]
 fn stages_take_the_same_steps_on_1_to_5_ranks() {
@@ -99,6 +101,32 @@ fn without_overlap_the_backward_pass_waits_for_each_reduction() {
             }
             zero.leave()?;
         }
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// A pass finds the parameters while they may be gathered, and later not.
+#[test]
+fn shards_without_training_are_whole_in_a_pass() {
+    let (config, corpus) = config(2, |_| ());
+    launch::run(2, |comm| {
+        let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
+        let loss = |gpt: &Gpt| gpt.loss(&batch, &Pass::evaluate())?.to_scalar::<f32>();
+        let whole = Gpt::new(&config.shape)?;
+        whole.params.allocate(config.seed);
+        let gpt = Gpt::new(&config.shape)?;
+        let begin = |spec: &Spec, elements: Range<usize>, out: &mut [f32]| {
+            spec.initial(config.seed, elements, out);
+        };
+        let shards = Gatherer::<f32>::begin_with(&gpt.params, &comm, Wrap::Blocks, 100, &begin)?;
+        let shards = Arc::new(shards);
+        gpt.params.set_values(Storage::Sharded(shards.clone()));
+        shards.open(false)?;
+        assert_eq!(loss(&gpt)?, loss(&whole)?);
+        shards.close();
+        let error = loss(&gpt).unwrap_err();
+        assert!(error.to_string().contains("not gathered now"), "{error}");
         Ok(())
     })
     .unwrap();
