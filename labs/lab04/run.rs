@@ -147,7 +147,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         let (mut training, symptoms) = trained?;
         if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {
             // Stage 3 has freed the parameters: this pass must be refused.
-            let (batch, pass) = &training.draw(text, 0, &mut ())[0];
+            let (batch, pass) = &training.draw(text, 0, &mut ())?[0];
             training.stages.chunks[0].loss(batch, pass)?;
         }
         let losses = journal.records.iter().map(|r| r.loss).collect();

@@ -115,7 +115,7 @@ pub fn compare_gradients(
         ..Strategy::SINGLE
     };
     let mut training = Training::new(config, &strategy, comm)?;
-    let micro_batches = training.draw(text, 0, &mut ());
+    let micro_batches = training.draw(text, 0, &mut ())?;
     training.passes(&micro_batches)?;
     let stage = &training.stages.chunks[0];
     let library = stage.params.gradients().to_vec();

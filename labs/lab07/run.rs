@@ -14,7 +14,7 @@ use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::tensor::matmul;
-use shardlab::train::{Observer, Setup};
+use shardlab::train::{ComputedStep, Observer, Setup};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -123,8 +123,9 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         let start = Instant::now();
         let taken = training.step_with(text, step, &mut *observer)?;
         measured.add(&taken);
-        let optimizer = (taken.times.averaged, taken.times.updated);
-        trace.pipelined(step + 1, &taken.ran, &taken.averaged, optimizer);
+        let ComputedStep { ran, averaged, times } = &taken.computed;
+        let optimizer = (times.averaged, times.updated);
+        trace.pipelined(step + 1, ran, averaged, optimizer);
         seconds.push(start.elapsed().as_secs_f64());
         if step == 0 {
             let allocated = (allocator::live() - before) as f64;

@@ -40,11 +40,8 @@ fn train_plainly(
             continue;
         }
         // The learning rate's schedule and dropout count steps from 0.
-        let mut micro_batches = Vec::new();
-        for number in first..drawn {
-            let batch = sampler.nth(text, number, config.grad_accum);
-            micro_batches.push(training.with_pass(step - 1, batch));
-        }
+        let batches = (first..drawn).map(|number| sampler.nth(text, number, config.grad_accum));
+        let micro_batches = training.with_passes(step - 1, batches.collect())?;
         let ran = training.passes(&micro_batches)?;
         training.average()?;
         training.update(step - 1)?;

@@ -28,4 +28,4 @@ pub use scaler::{
 pub use schedule::LrSchedule;
 pub use skip::{Bound, Plan, Ranges, SkipPolicy, caught};
 pub use skipping::{AttemptedStep, Outcome, Record, SkippingTrainer};
-pub use training::{Observer, Setup, StepTimes, TakenStep, Training};
+pub use training::{ComputedStep, Observer, Setup, StepTimes, TakenStep, Training};

@@ -7,10 +7,10 @@
 
 use super::counters::Counters;
 use super::skip::{Bound, Ranges, SkipPolicy};
-use super::{LossScaler, StepTimes, TakenStep, Training, clip_scale};
+use super::{ComputedStep, LossScaler, Training, clip_scale};
 use crate::checkpoint::{Checkpoints, Resume, Resumed, Writing};
 use crate::comm::Reduce;
-use crate::data::{Batch, Sampler};
+use crate::data::Batch;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -28,9 +28,8 @@ pub struct SkippingTrainer<'a> {
     /// Skips steps whose loss or norm passes it.
     pub bound: Option<Bound>,
     pub scaler: Option<LossScaler>,
-    /// The last step that was computed, taken or not: its passes and times, and the loss of this
-    /// rank's replica. [`AttemptedStep`] has what the ranks decided.
-    pub computed: Option<TakenStep>,
+    /// The last step that was computed, taken or not: its passes and times.
+    pub computed: Option<ComputedStep>,
     draw: Draw<'a>,
 }
 
@@ -86,8 +85,8 @@ impl<'a> SkippingTrainer<'a> {
     /// A training at its start. Micro-batches come from `text`, by the sampler of the rank's
     /// replica.
     pub fn new(training: Training, text: &'a [u32]) -> SkippingTrainer<'a> {
-        let accumulation: usize = training.micro_batches();
-        let sampler: Sampler = training.config.sampler(training.mesh.at.data);
+        let accumulation = training.micro_batches();
+        let sampler = training.sampler();
         SkippingTrainer {
             training,
             counters: Counters::default(),
@@ -128,7 +127,8 @@ impl<'a> SkippingTrainer<'a> {
             return Ok(AttemptedStep { step, drawn, outcome: Outcome::InRange });
         }
         let mut computed = self.forward_backward(step, &mut drawn)?;
-        let outcome = self.decide(computed.loss)?;
+        let loss = self.training.loss(&computed.ran)?;
+        let outcome = self.decide(loss)?;
         computed.times.updated = Instant::now();
         self.computed = Some(computed);
         match outcome {
@@ -140,26 +140,17 @@ impl<'a> SkippingTrainer<'a> {
     }
     // ANCHOR_END: step
 
-    /// Adds up the gradients of the step's micro-batches, and averages them.
-    fn forward_backward(&mut self, step: usize, hashes: &mut Vec<String>) -> Result<TakenStep> {
+    /// Draws the step's micro-batches, adds up their gradients, and averages them.
+    fn forward_backward(&mut self, step: usize, hashes: &mut Vec<String>) -> Result<ComputedStep> {
         let SkippingTrainer { training, counters, draw, scaler, .. } = self;
         let begun = Instant::now();
-        let mut micro_batches = Vec::new();
+        let mut batches = Vec::new();
         for _ in 0..training.micro_batches() {
-            let batch = next_batch(draw, counters, hashes);
-            micro_batches.push(training.with_pass(step - 1, batch));
+            batches.push(next_batch(draw, counters, hashes));
         }
-        let drawn = Instant::now();
+        let micro_batches = training.with_passes(step - 1, batches)?;
         training.stages.loss_scale = scaler.as_ref().map_or(1.0, LossScaler::scale);
-        let ran = training.passes(&micro_batches)?;
-        let passed = Instant::now();
-        let averages = training.average()?;
-        let averaged = Instant::now();
-        let times = StepTimes { begun, drawn, passed, averaged, updated: averaged };
-        let loss = training.loss(&ran)?;
-        let undecided = f64::NAN;
-        let (grad_norm, lr) = (undecided, undecided);
-        Ok(TakenStep { loss, grad_norm, lr, ran, averaged: averages, times })
+        training.forward_backward(begun, &micro_batches)
     }
 
     /// Updates the weights, unless the ranks agree that they must not. `own` is the loss of this
@@ -228,7 +219,8 @@ mod tests {
     use crate::launch;
     use crate::parallel::Strategy;
     use crate::parallel::zero::Stage;
-    use crate::train::Config;
+    use crate::tensor::IGNORED;
+    use crate::train::{Config, Observer};
 
     #[test]
     fn the_loss_of_a_step_is_the_mean_over_all_ranks() {
@@ -238,12 +230,56 @@ mod tests {
             let training = Training::new(&config, &Strategy::data(2, Stage::Ddp), &comm)?;
             let mut trainer = SkippingTrainer::new(training, &corpus.train);
             let loss = trainer.step()?.outcome.loss().unwrap();
-            Ok((loss, trainer.computed.unwrap().loss))
+            Ok((loss, trainer.training.loss(&trainer.computed.unwrap().ran)?))
         });
         let [(first, own), (second, others)] = found.unwrap()[..] else {
             panic!("two ranks")
         };
         assert_ne!(own, others);
         assert_eq!([first, second], [(own + others) / 2.0; 2]);
+    }
+
+    /// Ends a document in each sequence, where the first rank has fewer targets than the others.
+    struct Packed {
+        first: bool,
+    }
+
+    impl Observer for Packed {
+        fn drawn(&mut self, _micro_batch: usize, mut batch: Batch) -> Batch {
+            batch.documents = vec![vec![8]; batch.sequences.len()].into();
+            let without = if self.first { 8 } else { 1 };
+            for targets in batch.targets.chunks_mut(batch.length) {
+                targets[8 - without..8].fill(IGNORED);
+            }
+            batch
+        }
+    }
+
+    /// A rank with fewer targets weighs less, whether or not steps can be skipped.
+    #[test]
+    fn packed_documents_weigh_as_in_a_step_that_is_not_skipped() {
+        let corpus = Corpus::embedded().unwrap();
+        let config = Config { grad_accum: 2, ..Config::small(2, &corpus) };
+        for strategy in ["dp=2", "dp=2,cp=2"] {
+            let strategy: Strategy = strategy.parse().unwrap();
+            let same = launch::run(strategy.ranks(), |comm| {
+                let text = &corpus.train;
+                let begin = || Training::new(&config, &strategy, &comm);
+                let mut plain = begin()?;
+                let packed = || Packed { first: plain.sampler().rank == 0 };
+                let mut skipping = packed();
+                let mut trainer = SkippingTrainer::new(begin()?, text)
+                    .with_draws(move |n, batch| skipping.drawn(n, batch));
+                let mut packed = packed();
+                let taken = plain.step_with(text, 0, &mut packed)?;
+                let Outcome::Taken { grad_norm, .. } = trainer.step()?.outcome else {
+                    panic!("the step is taken")
+                };
+                assert_eq!(grad_norm, taken.grad_norm, "{strategy}");
+                let bits = |training: &mut Training| training.zero.state_bits();
+                Ok(bits(&mut trainer.training)? == bits(&mut plain)?)
+            });
+            assert!(same.unwrap().into_iter().all(|same| same), "{strategy}");
+        }
     }
 }

@@ -8,7 +8,7 @@
 use super::{Config, Diverged};
 use crate::checkpoint;
 use crate::comm::{Comm, Reduce};
-use crate::data::Batch;
+use crate::data::{Batch, Sampler};
 use crate::mesh::{Axis, Mesh};
 use crate::model::{Build, Gpt, Pass, Plain, Tiled};
 use crate::parallel::pipeline::{Instruction, Stages, StepRecord};
@@ -96,6 +96,11 @@ pub struct TakenStep {
     pub grad_norm: f64,
     /// The learning rate.
     pub lr: f64,
+    pub computed: ComputedStep,
+}
+
+/// A step whose gradients are averaged. An update may follow.
+pub struct ComputedStep {
     /// Passes and messages, with their times.
     pub ran: StepRecord,
     /// The time of each collective on gradients, in the order of the backward pass.
@@ -113,7 +118,7 @@ pub struct StepTimes {
     pub passed: Instant,
     /// All gradients are averaged.
     pub averaged: Instant,
-    /// The parameters are updated.
+    /// The parameters are updated; without an update, as `averaged`.
     pub updated: Instant,
 }
 
@@ -324,55 +329,78 @@ impl Training {
         observer: &mut dyn Observer,
     ) -> Result<TakenStep> {
         let begun = Instant::now();
-        let mut micro_batches = self.draw(text, step, observer); // this replica's own sequences
-        self.weigh(&mut micro_batches)?;
+        let micro_batches = self.draw(text, step, observer)?; // this replica's own sequences
+        let mut computed = self.forward_backward(begun, &micro_batches)?;
+        observer.averaged(self)?;
+        // One norm of all gradients, so all ranks clip alike. Then each updates what it holds.
+        let grad_norm = self.update(step)?;
+        computed.times.updated = Instant::now();
+        let loss = self.loss(&computed.ran)?;
+        let lr = self.config.schedule.at(step);
+        Ok(TakenStep { loss, grad_norm, lr, computed })
+    }
+
+    /// Adds up the gradients of a step that began at `begun`, and averages them.
+    ///
+    /// # Errors
+    /// Those of [`Training::passes`] and [`Training::average`].
+    pub fn forward_backward(
+        &mut self,
+        begun: Instant,
+        micro_batches: &[(Batch, Pass)],
+    ) -> Result<ComputedStep> {
         let drawn = Instant::now();
         // The last backward pass begins to average each bucket of gradients that is complete.
-        let ran = self.passes(&micro_batches)?;
+        let ran = self.passes(micro_batches)?;
         let passed = Instant::now();
         let averages = self.average()?; // waits: now each rank has the mean of what it updates
         let averaged = Instant::now();
-        observer.averaged(self)?;
-        let lr = self.config.schedule.at(step);
-        // One norm of all gradients, so all ranks clip alike. Then each updates what it holds.
-        let grad_norm = self.update(step)?;
-        let times = StepTimes { begun, drawn, passed, averaged, updated: Instant::now() };
-        let loss = self.loss(&ran)?;
-        Ok(TakenStep { loss, grad_norm, lr, ran, averaged: averages, times })
+        let times = StepTimes { begun, drawn, passed, averaged, updated: averaged };
+        Ok(ComputedStep { ran, averaged: averages, times })
     }
     // ANCHOR_END: step
 
-    /// The batches of `step`'s micro-batches, and the passes over them.
+    /// Draws the batches of `step`'s micro-batches, with this rank's passes over them. All ranks
+    /// call it.
+    ///
+    /// # Errors
+    /// Those of [`Training::with_passes`].
     pub fn draw(
         &self,
         text: &[u32],
         step: usize,
         observer: &mut dyn Observer,
-    ) -> Vec<(Batch, Pass)> {
-        let sampler = self.config.sampler(self.replica);
-        let mut drawn = Vec::new();
-        for micro in 0..self.micro_batches() {
-            let batch = observer.drawn(micro, sampler.batch(text, step, micro));
-            drawn.push(self.with_pass(step, batch));
-        }
-        drawn
+    ) -> Result<Vec<(Batch, Pass)>> {
+        let sampler = self.sampler();
+        let drawn = |micro| observer.drawn(micro, sampler.batch(text, step, micro));
+        self.with_passes(step, (0..self.micro_batches()).map(drawn).collect())
     }
 
-    /// This rank's slices of a batch, and its pass over them in `step`: its dropout.
-    pub fn with_pass(&self, step: usize, batch: Batch) -> (Batch, Pass) {
-        let pass = self.config.pass(step, &batch.sequences);
-        let (batch, pass) = self.context.share(batch, pass);
-        let pass = self.tensor.pass(pass, batch.length);
-        (batch, pass)
+    /// The sampler of this rank's replica.
+    pub fn sampler(&self) -> Sampler {
+        self.config.sampler(self.replica)
+    }
+
+    /// This rank's slices of the batches of `step`, and its passes over them: their dropout, and
+    /// their weights in the step's mean. All ranks call it.
+    ///
+    /// # Errors
+    /// If the sum of the weights over the ranks fails.
+    pub fn with_passes(&self, step: usize, batches: Vec<Batch>) -> Result<Vec<(Batch, Pass)>> {
+        let mut micro_batches = Vec::new();
+        for batch in batches {
+            let pass = self.config.pass(step, &batch.sequences);
+            let (batch, pass) = self.context.share(batch, pass);
+            let pass = self.tensor.pass(pass, batch.length);
+            micro_batches.push((batch, pass));
+        }
+        self.weigh(&mut micro_batches)?;
+        Ok(micro_batches)
     }
 
     /// Gives each pass its part of the step's tokens as its weight, where parts can differ: among
-    /// ranks that share sequences, and where packed documents end without a target. All ranks call
-    /// it.
-    ///
-    /// # Errors
-    /// If the sum over the ranks fails.
-    pub fn weigh(&self, micro_batches: &mut [(Batch, Pass)]) -> Result<()> {
+    /// ranks that share sequences, and where packed documents end without a target.
+    fn weigh(&self, micro_batches: &mut [(Batch, Pass)]) -> Result<()> {
         let packed = micro_batches.iter().any(|(batch, _)| !batch.documents.is_empty());
         if self.strategy.context == 1 && !packed {
             return Ok(());
@@ -532,33 +560,42 @@ mod tests {
     use crate::launch;
     use crate::tensor::IGNORED;
 
-    /// Of the targets on two ranks, documents leave half of one rank's without any.
+    /// Ends documents at position 3, and leaves half of one rank's targets out.
+    struct Packed {
+        documents: bool,
+        few: bool,
+    }
+
+    impl Observer for Packed {
+        fn drawn(&mut self, _micro_batch: usize, mut batch: Batch) -> Batch {
+            let left_out = if self.few { batch.targets.len() / 2 } else { 0 };
+            batch.targets[..left_out].fill(IGNORED);
+            if self.documents {
+                batch.documents = vec![vec![3]; batch.sequences.len()].into();
+            }
+            batch
+        }
+    }
+
     #[test]
     fn packed_batches_weigh_as_much_as_they_have_targets() {
         let corpus = Corpus::embedded().unwrap();
         let config = Config::small(2, &corpus);
-        let weights = |documents: &'static [usize]| {
+        let weights = |documents: bool| {
             let weights = launch::run(2, |comm| {
                 let strategy = Strategy { data: 2, ..Strategy::SINGLE };
                 let training = Training::new(&config, &strategy, &comm)?;
-                let mut passes = training.draw(&corpus.train, 0, &mut ());
-                for (batch, _) in &mut passes {
-                    let few = if comm.rank() == 0 { batch.targets.len() / 2 } else { 0 };
-                    batch.targets[..few].fill(IGNORED);
-                    if !documents.is_empty() {
-                        batch.documents = vec![documents.to_vec(); batch.sequences.len()].into();
-                    }
-                }
-                training.weigh(&mut passes)?;
+                let mut packed = Packed { documents, few: comm.rank() == 0 };
+                let passes = training.draw(&corpus.train, 0, &mut packed)?;
                 Ok(passes.iter().map(|(_, pass)| pass.weight).collect::<Vec<_>>())
             });
             weights.unwrap().concat()
         };
-        let [first, .., last] = weights(&[3])[..] else {
+        let [first, .., last] = weights(true)[..] else {
             panic!("a rank has no pass")
         };
         assert_eq!([first, last], [Some(2.0 / 3.0), Some(4.0 / 3.0)]);
-        assert!(weights(&[]).iter().all(Option::is_none), "whole sequences weigh alike");
+        assert!(weights(false).iter().all(Option::is_none), "whole sequences weigh alike");
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn trained(
         let mut training = Training::new(&config, &strategy, &comm)?;
         let mut activations = 0;
         for step in 0..config.steps {
-            let ran = training.step(&corpus.train, step)?.ran;
+            let ran = training.step(&corpus.train, step)?.computed.ran;
             activations = ran.passes.iter().map(|pass| pass.bytes).max().unwrap_or(0);
         }
         let memory = training.zero.memory();

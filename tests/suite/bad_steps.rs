@@ -221,7 +221,7 @@ pub fn a_loss_scale_changes_no_bit_of_a_pipeline(
         let mut norms = Vec::new();
         for step in 0..4 {
             training.stages.loss_scale = scaler.scale();
-            let micro_batches = training.draw(&corpus.train, step, &mut ());
+            let micro_batches = training.draw(&corpus.train, step, &mut ())?;
             training.passes(&micro_batches)?;
             training.average()?;
             let norm = training.zero.norm()?;

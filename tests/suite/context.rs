@@ -225,8 +225,7 @@ fn packed(world: &Comm, config: &Config, text: &[u32], strategy: &Strategy) -> a
         .flat_map(of_rank)
         .map(|batch| observer.drawn(0, batch))
         .collect();
-    let mut passes = vec![alone.with_pass(0, Batch::concat(&all))];
-    alone.weigh(&mut passes)?;
+    let passes = alone.with_passes(0, vec![Batch::concat(&all)])?;
     let ran = alone.passes(&passes)?;
     alone.average()?;
     let mut loss = [taken.loss];

@@ -80,9 +80,10 @@ fn trains_like(
             same_bits(&found, &expected),
             "{what}: loss and norm are {found:?}, not {expected:?}"
         );
-        let ran: Vec<_> = stepped.ran.passes.iter().map(|done| done.op).collect();
+        let passes = &stepped.computed.ran.passes;
+        let ran: Vec<_> = passes.iter().map(|done| done.op).collect();
         assert_eq!(ran, orders[rank], "{what}");
-        let most = stepped.ran.passes.iter().map(|done| done.live).max();
+        let most = passes.iter().map(|done| done.live).max();
         assert_eq!(most, Some(peaks[rank]), "{what}");
     }
     let params = &training.stages.chunks[0].params;

@@ -82,7 +82,8 @@ pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow:
             (0..config.grad_accum).map(move |micro| config.sampler(rank).batch(text, step, micro))
         };
         let all: Vec<Batch> = (0..config.ranks).flat_map(of_rank).collect();
-        let ran = training.passes(&[training.with_pass(step, Batch::concat(&all))])?;
+        let whole = training.with_passes(step, vec![Batch::concat(&all)])?;
+        let ran = training.passes(&whole)?;
         training.average()?;
         losses.push(training.loss(&ran)?);
         norms.push(training.update(step)?);

@@ -54,7 +54,7 @@ fn trained(mut training: Training, text: &[u32]) -> Result<Trained> {
         losses.push(taken.loss);
         norms.push(taken.grad_norm);
         assert_eq!(taken.lr, training.config.schedule.at(step));
-        let times = taken.times;
+        let times = taken.computed.times;
         assert!(times.begun <= times.drawn && times.passed <= times.averaged);
     }
     let values = training.whole(|gpt| Ok(gpt.params.whole()?.to_vec()))?;

@@ -46,7 +46,7 @@ pub fn serial(mut alone: Training, job: &Config, text: &[u32], steps: usize) -> 
         let mut loss = 0.0;
         let mut sum: Vec<f32> = Vec::new();
         for rank in 0..job.ranks {
-            let ran = alone.passes(&drawn(&alone, job, rank..rank + 1, text, step))?;
+            let ran = alone.passes(&drawn(&alone, job, rank..rank + 1, text, step)?)?;
             alone.average()?; // one rank's mean is its own gradients
             loss += alone.loss(&ran)?;
             let own = stored_gradients(&alone.stages.chunks[0].params);
@@ -78,7 +78,7 @@ pub fn accumulated(job: &Config, text: &[u32], steps: usize) -> Result<Trained> 
     let mut losses = Vec::new();
     let mut norms = Vec::new();
     for step in 0..steps {
-        let ran = alone.passes(&drawn(&alone, job, 0..job.ranks, text, step))?;
+        let ran = alone.passes(&drawn(&alone, job, 0..job.ranks, text, step)?)?;
         alone.average()?;
         losses.push(alone.loss(&ran)?);
         norms.push(alone.update(step)?);
@@ -94,15 +94,14 @@ fn drawn(
     replicas: Range<usize>,
     text: &[u32],
     step: usize,
-) -> Vec<(Batch, Pass)> {
+) -> Result<Vec<(Batch, Pass)>> {
     let mut all = Vec::new();
     for replica in replicas {
         for micro in 0..job.grad_accum {
-            let batch = job.sampler(replica).batch(text, step, micro);
-            all.push(alone.with_pass(step, batch));
+            all.push(job.sampler(replica).batch(text, step, micro));
         }
     }
-    all
+    alone.with_passes(step, all)
 }
 
 /// The type that rounds what ranks add up: that of factors and activations, or that of gradients.

@@ -1,7 +1,7 @@
 //! How long each part of a step takes.
 
 use shardlab::parallel::pipeline::Work;
-use shardlab::train::TakenStep;
+use shardlab::train::ComputedStep;
 use std::time::Instant;
 
 /// A step's clock. Each call of [`Clock::time`] assigns the time since the previous call to a part
@@ -64,12 +64,12 @@ impl StepTimes {
 }
 
 impl Clock {
-    /// The parts of a step that the library has taken.
-    pub fn of(taken: &TakenStep) -> Clock {
-        let times = &taken.times;
+    /// The parts of a step that the library has computed.
+    pub fn of(step: &ComputedStep) -> Clock {
+        let times = &step.times;
         let mut clock = Clock::started(times.begun);
         clock.lap_until(Part::Data, times.drawn);
-        for pass in &taken.ran.passes {
+        for pass in &step.ran.passes {
             let part = match pass.op.work {
                 Work::Forward => Part::Forward,
                 Work::Backward | Work::Weights => Part::Backward,

@@ -90,10 +90,10 @@ impl<'a> Journal<'a> {
         if !mean.is_finite() {
             return Err(Diverged { step, what: format!("the loss is {mean}") }.into());
         }
-        let clock = Clock::of(taken);
+        let clock = Clock::of(&taken.computed);
         self.times.add(&clock.parts);
-        self.communication.add(&taken.averaged);
-        self.records.trace(step, &clock, &taken.averaged);
+        self.communication.add(&taken.computed.averaged);
+        self.records.trace(step, &clock, &taken.computed.averaged);
         self.traffic = traffic;
         let is_logged = self
             .log

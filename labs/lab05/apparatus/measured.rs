@@ -168,7 +168,7 @@ pub fn measure(
     let name = heading(way, ranks);
     for step in 0..steps {
         progress(&world, || format!("{name}: step {} of {steps}", step + 1));
-        let micro_batches = training.draw(text, step, &mut ());
+        let micro_batches = training.draw(text, step, &mut ())?;
         let before = group.traffic();
         let ran = training.passes(&micro_batches)?;
         let passed = group.traffic();

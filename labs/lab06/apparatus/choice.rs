@@ -93,7 +93,7 @@ pub fn step_dynamic(
     step: usize,
     choice: Choice,
 ) -> Result<(StepRecord, [f64; 2])> {
-    let micro_batches = training.draw(text, step, &mut ());
+    let micro_batches = training.draw(text, step, &mut ())?;
     training.zero.begin()?;
     let Training { stages, program, tensor, zero, .. } = &*training;
     let pass = |one: &Instruction| match one {

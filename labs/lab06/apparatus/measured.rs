@@ -95,7 +95,7 @@ pub fn measure(
     let mut sent = 0.0;
     for step in 0..config.steps {
         let before = training.stages.group().traffic().bytes;
-        let micro_batches = training.draw(text, step, &mut ());
+        let micro_batches = training.draw(text, step, &mut ())?;
         let origin = start_together(comm, epoch)?;
         let ran = training.passes(&micro_batches)?;
         let bytes = (training.stages.group().traffic().bytes - before) as f64;

@@ -25,9 +25,7 @@ impl<'a> NumberedBackwards<'a> {
             | Instruction::Recv { op, .. }) = instruction;
             op.micro = micro_batches - 1 - op.micro;
         }
-        let replica = training.mesh.at.data / training.strategy.context;
-        let sampler = training.config.sampler(replica);
-        NumberedBackwards { sampler, text, micro_batches, step: 0 }
+        NumberedBackwards { sampler: training.sampler(), text, micro_batches, step: 0 }
     }
 }
 

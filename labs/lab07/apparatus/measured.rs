@@ -46,7 +46,7 @@ pub struct Measured {
 impl Measured {
     /// Adds a step.
     pub fn add(&mut self, taken: &TakenStep) {
-        let StepTimes { begun, passed, averaged, updated, .. } = taken.times;
+        let StepTimes { begun, passed, averaged, updated, .. } = taken.computed.times;
         let phases = [passed - begun, averaged - passed, updated - averaged];
         self.phases.push(phases.map(|time| time.as_secs_f64()));
         self.losses.push(taken.loss);

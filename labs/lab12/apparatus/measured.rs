@@ -59,8 +59,7 @@ pub fn measure(
     // The first step also leaves buffers that are not the step's: the second counts activations.
     for step in 0..2 {
         progress(world, || format!("{}: step {}", strategy.exchange.name(), step + 1));
-        let mut passes = training.draw(text, step, &mut packed);
-        training.weigh(&mut passes)?;
+        let mut passes = training.draw(text, step, &mut packed)?;
         if let Some(broken) = broken {
             for (batch, pass) in &mut passes {
                 *pass =

@@ -69,7 +69,5 @@ fn whole_step(
             all.push(packed.drawn(micro, config.sampler(replica).batch(text, step, micro)));
         }
     }
-    let mut passes = vec![alone.with_pass(step, Batch::concat(&all))];
-    alone.weigh(&mut passes)?;
-    Ok(passes)
+    alone.with_passes(step, vec![Batch::concat(&all)])
 }
