@@ -19,7 +19,7 @@ impl Data<'_> {
     /// the mesh is.
     pub fn batch(&self, first: usize) -> Batch {
         let Config { batch, grad_accum, shape, seed, .. } = self.plan.config;
-        let samples = self.plan.config.step_size().samples;
+        let samples = self.plan.config.samples_per_step();
         let step = first / samples + 1;
         let i = first % samples / batch;
         let (stream, micro) = (i / grad_accum, i % grad_accum);

@@ -7,13 +7,14 @@ mod scaling;
 pub use restart::{LoadOn, RestartFlags};
 pub use scaling::ScalingFlags;
 
+use crate::skipping::{Ranges, SkipPolicy};
 use clap::Parser;
 use kit::flags::{StrategyFlag, one_of, positive, without};
 use kit::help;
 use kit::{RunFlags, TrainFlags};
 use shardlab::error::BadInput;
 use shardlab::parallel::zero::Stage;
-use shardlab::train::{Config, Ranges, SkipPolicy};
+use shardlab::train::Config;
 use std::ops::Range;
 use std::path::PathBuf;
 

@@ -5,14 +5,15 @@
 //! It goes back to a checkpoint before the jump, and skips the bad steps. All other steps must
 //! train on the tokens that they would have had: a skipped step uses up its data, counts, and
 //! teaches nothing, on all ranks or on none. Run `cargo run --bin lab08`: its first check has such
-//! a training beside the library's, with which all runs on the screen are made.
+//! a training beside the [`SkippingTrainer`], with which all runs on the screen are made.
 
 use crate::Job;
+use crate::skipping::{Ranges, SkippingTrainer};
 use anyhow::Result;
 use kit::Beside;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::parallel::Zero;
-use shardlab::train::{Ranges, SkippingTrainer, Training};
+use shardlab::train::Training;
 use std::ops::RangeInclusive;
 
 // ANCHOR: heart
@@ -98,18 +99,18 @@ fn resume(zero: &mut Zero, saved: &Saved) -> Result<()> {
     })
 }
 
-/// The losses of four steps without the second one: of the run above, and of the library's
+/// The losses of four steps without the second one: of the run above, and of a
 /// [`SkippingTrainer`], which knows the bad step and never stops.
-pub fn compare_with_the_library(comm: &Comm, job: &Job) -> Result<Beside> {
+pub fn compare_with_the_trainer(comm: &Comm, job: &Job) -> Result<Beside> {
     let bad = Ranges::parse(&[2, 2])?;
     let lesson = survive_plainly(job, comm, &bad)?;
 
     let text = &job.corpus.train;
     let mut trainer = SkippingTrainer::new(job.begin(comm)?, text);
     trainer.ranges = bad;
-    let mut library = Vec::new();
+    let mut expected = Vec::new();
     for _ in 1..=4 {
-        library.extend(trainer.step()?.outcome.loss());
+        expected.extend(trainer.step()?.outcome.loss());
     }
-    Ok(Beside::of(comm, &lesson, &library, 0.0)?)
+    Ok(Beside::of(comm, &lesson, &expected, 0.0)?)
 }

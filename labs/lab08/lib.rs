@@ -1,8 +1,9 @@
 //! lab08 · Surviving bad steps.
 //!
 //! Reading order: `lesson.rs` (a training that skips steps, and goes back to what it has saved),
-//! `run.rs` (the lab's story: a damaged run, its spike, and the same run without the bad steps),
-//! `flags.rs`, `apparatus/` (how a spike is found, what a training drew, and the other runs).
+//! `skipping/` (a training whose steps may be skipped or refused), `run.rs` (the lab's story: a
+//! damaged run, its spike, and the same run without the bad steps), `flags.rs`, `apparatus/` (how a
+//! spike is found, what a training drew, and the other runs).
 //!
 //! Two ranks train a tiny GPT on a text with four bad steps. The lab finds the spike in the metrics
 //! file, resumes without these steps, and compares three ways to skip them. Find spikes in any
@@ -15,6 +16,7 @@ pub mod flags;
 pub mod lesson;
 mod prediction;
 mod run;
+pub mod skipping;
 
 pub use apparatus::spikes;
 pub use apparatus::{Counts, Job, METRICS, Metrics, Poison, Run, Training, Way};

@@ -2,7 +2,8 @@
 
 use crate::apparatus::{self, Counts, Job, Metrics, Poison, Run, Training, Way, spikes};
 use crate::flags::{Args, Break, Mode, Policy};
-use crate::lesson::compare_with_the_library;
+use crate::lesson::compare_with_the_trainer;
+use crate::skipping::Ranges;
 use anyhow::Result;
 use kit::show::{Screen, thousands};
 use kit::{Beside, Checks, Footprint, Lesson, report};
@@ -11,7 +12,6 @@ use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
-use shardlab::train::Ranges;
 
 struct Lab {
     job: Job,
@@ -151,7 +151,7 @@ fn compare_ways(
     // Up to its checkpoint, the damaged run had no bad batch either.
     let clean = again(&Way::plain(false))?;
     let unstopped = Training::begin(job, comm, &Way::skip(Policy::Count, ranges))?.run(job)?;
-    let beside = compare_with_the_library(comm, job)?;
+    let beside = compare_with_the_trainer(comm, job)?;
 
     let names = ["skips nothing", "count", "one-batch", "auto", "clean text"];
     let mut runs = Vec::new();

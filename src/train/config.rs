@@ -1,7 +1,6 @@
 //! The settings that define a training run. They are the same on all ranks, and they have been
 //! checked.
 
-use super::counters::StepSize;
 use super::schedule::LrSchedule;
 use crate::checkpoint::Settings;
 use crate::data::{Corpus, Sampler, Sampling};
@@ -106,15 +105,12 @@ impl Config {
 
     /// Tokens that one step learns from, over all ranks and micro-steps.
     pub fn tokens_per_step(&self) -> usize {
-        self.batch * self.grad_accum * self.ranks * self.shape.block
+        self.samples_per_step() * self.shape.block
     }
 
-    /// The extent of one step.
-    pub fn step_size(&self) -> StepSize {
-        StepSize {
-            accumulation: self.grad_accum,
-            samples: self.batch * self.grad_accum * self.ranks,
-        }
+    /// Sequences that one step learns from, over all ranks and micro-steps.
+    pub fn samples_per_step(&self) -> usize {
+        self.batch * self.grad_accum * self.ranks
     }
 
     /// All that a step on `text` depends on beside model and seed, as checkpoints record it: by the
@@ -127,7 +123,7 @@ impl Config {
             ("sampler", format!("{:?}", self.sampling).to_lowercase().into()),
             ("batch", self.batch.into()),
             ("grad-accum", self.grad_accum.into()),
-            ("global-batch", self.step_size().samples.into()),
+            ("global-batch", self.samples_per_step().into()),
             ("lr", schedule.lr.into()),
             ("min-lr", schedule.min_lr.into()),
             ("warmup", schedule.warmup.into()),

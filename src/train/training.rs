@@ -15,10 +15,11 @@ use crate::parallel::pipeline::{Instruction, Stages, StepRecord};
 use crate::parallel::strategy::{Offloaded, Strategy};
 use crate::parallel::zero::Offload;
 use crate::parallel::{Averaged, ContextParallel, TensorParallel, Zero, ZeroConfig};
-use crate::tensor::{Listener, Spec, counted};
+use crate::tensor::{Listener, Params, Spec, counted};
 use anyhow::{Result, ensure};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// One rank's part of a model, and of its training.
@@ -64,7 +65,7 @@ pub struct Training {
     replica: usize,
     /// The whole model, where the strategy cuts it, from the first time that it is put together.
     whole: Option<Gpt>,
-    _half: Option<Listener>,
+    _listener: Option<Listener>,
 }
 
 /// What a lab watches in a step, or changes on purpose. Its methods do nothing by themselves.
@@ -129,6 +130,9 @@ type Layers<'a> = dyn FnOnce(&TensorParallel) -> Box<dyn Build> + 'a;
 /// [`Zero::begin_with`](crate::parallel::Zero::begin_with) takes them.
 type Values<'a> = dyn Fn(&Spec, Range<usize>, &mut [f32]) + 'a;
 
+/// Registers a listener to the parameters' gradients.
+type Listen<'a> = dyn FnOnce(&Arc<Params>) -> Listener + 'a;
+
 /// A training that has not begun: what differs from the usual one.
 ///
 /// ```
@@ -152,7 +156,7 @@ pub struct Setup<'a> {
     init_from: Option<&'a Path>,
     values: Option<Box<Values<'a>>>,
     layers: Option<Box<Layers<'a>>>,
-    half: bool,
+    listen: Option<Box<Listen<'a>>>,
 }
 
 impl<'a> Setup<'a> {
@@ -165,7 +169,7 @@ impl<'a> Setup<'a> {
             init_from: None,
             values: None,
             layers: None,
-            half: false,
+            listen: None,
         }
     }
 
@@ -198,10 +202,9 @@ impl<'a> Setup<'a> {
         self
     }
 
-    /// Rounds each gradient to fp16 before ranks average it, as
-    /// [`emulate_half`](super::emulate_half) does.
-    pub fn emulate_half(mut self) -> Setup<'a> {
-        self.half = true;
+    /// Listens to each gradient before ranks average it, as long as the training lives.
+    pub fn listen(mut self, listen: impl FnOnce(&Arc<Params>) -> Listener + 'a) -> Setup<'a> {
+        self.listen = Some(Box::new(listen));
         self
     }
 
@@ -211,7 +214,7 @@ impl<'a> Setup<'a> {
     /// If the strategy cannot divide this model or these ranks, or the trainer does not run it; if
     /// weights cannot be read, or a collective fails.
     pub fn begin(self, comm: &Comm) -> Result<Training> {
-        let Setup { config, strategy, zero, init_from, values, layers, half } = self;
+        let Setup { config, strategy, zero, init_from, values, layers, listen } = self;
         strategy.check(&config.shape)?;
         strategy.ensure_trainable()?;
         ensure!(
@@ -247,7 +250,7 @@ impl<'a> Setup<'a> {
 
         // Data ranks hold the same slices of the same layers, and shard their state.
         let params = stages.chunks[0].params.clone();
-        let half = half.then(|| super::emulate_half(&params)); // before ranks average
+        let listener = listen.map(|listen| listen(&params)); // before those that average
         let zero = ZeroConfig { offload: offload(&strategy, zero.offload), ..zero };
         let zero = match (values, init_from) {
             (Some(values), _) => Zero::begin_with(&params, data, zero, &*values)?,
@@ -275,7 +278,7 @@ impl<'a> Setup<'a> {
             stages,
             zero,
             whole: None,
-            _half: half,
+            _listener: listener,
         })
     }
 }

@@ -24,6 +24,7 @@ mod lab12;
 // end of labs
 
 mod arguments;
+mod bad_steps;
 mod book;
 mod checkpoints;
 mod context;

@@ -9,11 +9,9 @@
 #[path = "../suite"]
 mod suite {
     pub mod algorithms;
-    pub mod bad_steps;
     /// lab01's, which know nothing of the lab.
     #[path = "../../labs/lab01/apparatus/by_algorithm.rs"]
     pub mod by_algorithm;
-    pub mod checkpoints;
     pub mod collectives;
     #[path = "../../labs/lab01/apparatus/formula.rs"]
     mod formulas;
@@ -30,7 +28,6 @@ mod suite {
 }
 
 mod algorithms;
-mod bad_steps;
 mod collectives;
 mod golden;
 mod late;

@@ -1,15 +1,16 @@
 //! A training whose steps may be skipped or refused, for tests of what that changes.
 
 use super::trained::config;
+use labs::lab08::skipping::{
+    Bound, Counters, LossScaler, Ranges, ScalerConfig, ScalerRule, SkippingTrainer, Unscaled,
+    emulate_half,
+};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::mesh::Coordinates;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::{Stage, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::{
-    Bound, Config, Counters, LossScaler, Ranges, ScalerConfig, ScalerRule, Setup, SkippingTrainer,
-    Unscaled,
-};
+use shardlab::train::{Config, Setup};
 use std::ops::{Deref, DerefMut};
 
 /// One rank's training, and a record of its steps.
@@ -51,7 +52,7 @@ impl<'a> Training<'a> {
         let strategy = Strategy::data(config.ranks, zero.stage);
         let mut setup = Setup::new(config, &strategy).zero(zero);
         if half {
-            setup = setup.emulate_half();
+            setup = setup.listen(emulate_half);
         }
         Ok(SkippingTrainer::new(setup.begin(comm)?, text).into())
     }

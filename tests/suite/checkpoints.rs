@@ -1,15 +1,17 @@
 //! A training that continues from a checkpoint ends with the bits of one that was not interrupted.
 
 use super::bad_steps::Training;
+pub use super::trained::checkpoints;
 use super::trained::config;
-use shardlab::checkpoint::{Checkpoints, Job, MANIFEST, Resume, rank_file};
+use labs::lab08::skipping::{Counters, LossScaler, Ranges, ScalerConfig, ScalerRule};
+use shardlab::checkpoint::{Checkpoints, MANIFEST, Resume, rank_file};
 use shardlab::comm::Comm;
 use shardlab::mesh::{Axis, Coordinates};
 use shardlab::parallel::pipeline::Schedule;
 use shardlab::parallel::zero::{Offload, OffloadFolder, Stage};
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::{self, Config, Counters, LossScaler, Ranges, ScalerConfig, ScalerRule};
+use shardlab::train::{self, Config};
 use std::path::Path;
 
 /// A strategy that is told from others by its stage.
@@ -17,21 +19,9 @@ pub fn of(zero: Stage) -> Strategy {
     Strategy { zero, ..Strategy::SINGLE }
 }
 
-pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, strategy: Strategy) -> Checkpoints {
-    let settings = config.settings(&super::trained::config(comm.size(), |_| ()).1.train);
-    let job = Job {
-        shape: config.shape,
-        seed: config.seed,
-        ranks: comm.size(),
-        strategy: Some(strategy),
-        settings,
-    };
-    Checkpoints::new(dir, 3, job, comm)
-}
-
 /// A loss scale that is infinite in f32, so that the first step is refused. The second step has
 /// 2^16.
-pub fn overflowing_once() -> LossScaler {
+fn overflowing_once() -> LossScaler {
     LossScaler::new(ScalerConfig {
         initial: 2f64.powi(130),
         min: 2f64.powi(16),

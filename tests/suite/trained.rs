@@ -1,6 +1,7 @@
 //! Small trainings, and what they leave: what the library's tests compare.
 
 use half::bf16;
+use shardlab::checkpoint::{Checkpoints, Job};
 use shardlab::comm::Comm;
 use shardlab::data::{Batch, Corpus};
 use shardlab::mesh::Coordinates;
@@ -9,6 +10,7 @@ use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Ddp, Strategy};
 use shardlab::tensor::Stored;
 use shardlab::train::{AdamW, Config, Training, clip_scale, global_norm};
+use std::path::Path;
 
 /// What a training leaves: of each step its loss and its gradients' norm, and the weights after the
 /// last.
@@ -31,6 +33,19 @@ pub fn config(ranks: usize, edit: impl Fn(&mut Config)) -> (Config, Corpus) {
     (config.schedule.warmup, config.schedule.decay_steps) = (5, 300);
     edit(&mut config);
     (config, corpus)
+}
+
+/// A job's checkpoints in a folder: of these settings, on the embedded text.
+pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, strategy: Strategy) -> Checkpoints {
+    let settings = config.settings(&self::config(comm.size(), |_| ()).1.train);
+    let job = Job {
+        shape: config.shape,
+        seed: config.seed,
+        ranks: comm.size(),
+        strategy: Some(strategy),
+        settings,
+    };
+    Checkpoints::new(dir, 3, job, comm)
 }
 
 /// The most by which two losses differ that are the mean of so many tokens' losses, added in

@@ -1,15 +1,14 @@
 //! A training that N ranks have saved continues on M ranks, from a universal checkpoint.
 
-use super::bad_steps::Training;
-use super::checkpoints::{checkpoints, overflowing_once, save};
+use super::trained::checkpoints;
+use shardlab::checkpoint::Checkpoints;
 use shardlab::checkpoint::universal::{self, Universal};
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Corpus, Sampling};
 use shardlab::mesh::{Axis, Coordinates};
 use shardlab::parallel::zero::Stage;
-use shardlab::parallel::{Strategy, Zero, ZeroConfig};
-use shardlab::tensor::Precision;
-use shardlab::train::{self, Config, Record};
+use shardlab::parallel::{Strategy, Zero};
+use shardlab::train::{Config, Training};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -26,23 +25,51 @@ pub fn config(ranks: usize) -> (Config, Corpus) {
     })
 }
 
-fn begin<'a>(
+/// One rank's training, whose first step is not taken: so the job has counted one step more than
+/// the optimizer.
+struct Counted<'a> {
+    training: Training,
     comm: &'a Comm,
-    config: &'a Config,
-    corpus: &'a Corpus,
-    stage: Stage,
-) -> anyhow::Result<Training<'a>> {
-    let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
-    let mut training = Training::new(comm, config, &corpus.train, zero, false)?;
-    training.scaler = Some(overflowing_once());
-    Ok(training)
+    text: &'a [u32],
+    /// Steps so far, the first one included.
+    steps: usize,
+    /// Of the steps that were taken: the mean over all ranks.
+    losses: Vec<f64>,
 }
 
-fn losses(training: &Training) -> Vec<f64> {
-    training.steps.iter().filter_map(|step| step.1).collect()
+impl<'a> Counted<'a> {
+    fn begin(
+        comm: &'a Comm,
+        config: &Config,
+        corpus: &'a Corpus,
+        stage: Stage,
+    ) -> anyhow::Result<Counted<'a>> {
+        let training = Training::new(config, &Strategy::data(comm.size(), stage), comm)?;
+        Ok(Counted {
+            training,
+            comm,
+            text: &corpus.train,
+            steps: 0,
+            losses: Vec::new(),
+        })
+    }
+
+    fn until(&mut self, steps: usize) -> anyhow::Result<()> {
+        for step in self.steps.max(1)..steps {
+            let mut loss = [self.training.step(self.text, step)?.loss];
+            self.comm.all_reduce(&mut loss, Reduce::Mean)?;
+            self.losses.push(loss[0]);
+        }
+        self.steps = steps;
+        Ok(())
+    }
+
+    fn save(&mut self, all: &Checkpoints) -> anyhow::Result<PathBuf> {
+        all.save(self.steps, &mut self.training.zero, &self.steps)
+    }
 }
 
-/// Trains two steps, of which the first is refused, and saves: the optimizer has taken one step,
+/// Trains two steps, of which the first is not taken, and saves: the optimizer has taken one step,
 /// and the job two. Rank 0 converts the checkpoint to `to`. Then trains two more steps, and returns
 /// their losses.
 pub fn train_and_convert(
@@ -52,11 +79,11 @@ pub fn train_and_convert(
     to: &Path,
 ) -> anyhow::Result<Vec<f64>> {
     let (config, corpus) = config(comm.size());
-    let mut training = begin(comm, &config, &corpus, stage)?;
+    let mut training = Counted::begin(comm, &config, &corpus, stage)?;
     training.until(2)?;
-    save_and_convert(comm, &config, dir, to, |all| save(all, &mut training))?;
+    save_and_convert(comm, &config, dir, to, |all| training.save(all))?;
     training.until(4)?;
-    Ok(losses(&training)[1..].to_vec())
+    Ok(training.losses[1..].to_vec())
 }
 
 fn save_and_convert(
@@ -64,7 +91,7 @@ fn save_and_convert(
     config: &Config,
     dir: &Path,
     to: &Path,
-    save: impl FnOnce(&shardlab::checkpoint::Checkpoints) -> anyhow::Result<std::path::PathBuf>,
+    save: impl FnOnce(&Checkpoints) -> anyhow::Result<PathBuf>,
 ) -> anyhow::Result<()> {
     let folder = save(&checkpoints(comm, config, dir, Strategy::SINGLE))?;
     if comm.rank() == 0 {
@@ -83,25 +110,24 @@ pub fn continue_from(
     dir: &Path,
 ) -> anyhow::Result<Vec<f64>> {
     let (config, corpus) = config(comm.size());
-    let mut training = begin(comm, &config, &corpus, stage)?;
+    let mut training = Counted::begin(comm, &config, &corpus, stage)?;
     let universal = Universal::open(from)?;
-    let record: Record = universal.restore(comm, &mut training.training.zero)?;
-    (training.counters, training.scaler) = (record.counters, record.scaler);
-    assert_eq!(training.counters.global_steps, universal.step());
+    training.steps = universal.restore(comm, &mut training.training.zero)?;
+    assert_eq!(training.steps, universal.step());
     let again = dir.join("again");
-    save_and_convert(comm, &config, dir, &again, |all| save(all, &mut training))?;
+    save_and_convert(comm, &config, dir, &again, |all| training.save(all))?;
     let again = Universal::open(&again)?;
     assert_eq!(again.parameters(), universal.parameters(), "{stage:?} on {} ranks", comm.size());
     assert_eq!(again.optimizer_steps(), 1);
     training.until(4)?;
-    Ok(losses(&training))
+    Ok(training.losses)
 }
 
 /// Trains ranks that all hold the whole model, and saves after rank 1 has changed the last bit of
 /// one number: of the weights, or of a moment. Returns the checkpoint.
 pub fn save_drifted(comm: &Comm, kind: usize, dir: &Path) -> anyhow::Result<PathBuf> {
     let (config, corpus) = config(comm.size());
-    let mut training = begin(comm, &config, &corpus, Stage::Ddp)?;
+    let mut training = Counted::begin(comm, &config, &corpus, Stage::Ddp)?;
     training.until(2)?;
     let zero = &mut training.training.zero;
     let steps = zero.steps();
@@ -112,15 +138,15 @@ pub fn save_drifted(comm: &Comm, kind: usize, dir: &Path) -> anyhow::Result<Path
             *number = f32::from_bits(number.to_bits() ^ 1);
         }
     })?;
-    save(&checkpoints(comm, &config, dir, Strategy::SINGLE), &mut training)
+    training.save(&checkpoints(comm, &config, dir, Strategy::SINGLE))
 }
 
 /// Saves after rank 1 has counted one step more. Returns the checkpoint.
 pub fn save_of_other_steps(comm: &Comm, dir: &Path) -> anyhow::Result<PathBuf> {
     let (config, corpus) = config(comm.size());
-    let mut training = begin(comm, &config, &corpus, Stage::One)?;
+    let mut training = Counted::begin(comm, &config, &corpus, Stage::One)?;
     training.training.zero.restore(comm.rank() as u64, |_, _, _| ())?;
-    save(&checkpoints(comm, &config, dir, Strategy::SINGLE), &mut training)
+    training.save(&checkpoints(comm, &config, dir, Strategy::SINGLE))
 }
 
 /// [`train_and_convert`] and [`continue_from`] on meshes of data x pipeline x tensor ranks. Without
@@ -137,8 +163,8 @@ pub fn on_a_mesh(
         (config.clip, config.grad_accum, config.batch) = (0.5, 2, 6 / sizes.data);
         (config.sampling, config.shape.layers, config.shape.heads) = (Sampling::Global, 4, 4);
     });
-    let mut part = train::Training::new(&config, &super::strategy(sizes, stage), world)?;
-    let train = |part: &mut train::Training, steps: Range<usize>| -> anyhow::Result<Vec<f64>> {
+    let mut part = Training::new(&config, &super::strategy(sizes, stage), world)?;
+    let train = |part: &mut Training, steps: Range<usize>| -> anyhow::Result<Vec<f64>> {
         steps.map(|step| Ok(part.step(&corpus.train, step)?.loss)).collect()
     };
     match from {

@@ -73,7 +73,7 @@ pub fn without(scaler: &mut Scaler, gradients: &mut [f32], _clip: f64) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shardlab::train::{LossScaler, ScalerConfig, ScalerRule};
+    use lab08::skipping::{LossScaler, ScalerConfig, ScalerRule};
 
     #[test]
     fn the_rule_is_megatrons() {

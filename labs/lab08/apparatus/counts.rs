@@ -5,10 +5,10 @@
 
 use super::Job;
 use super::training::{Run, trained_on};
+use crate::skipping::{Counters, StepSize};
 use anyhow::Result;
 use kit::Checks;
 use shardlab::comm::Comm;
-use shardlab::train::Counters;
 use std::collections::HashMap;
 
 /// The figures of one training, from all ranks.
@@ -110,7 +110,7 @@ impl Counts {
             ),
         };
         checks.check(self.moved == 0, "each step drew its own micro-batches", &found, &otherwise);
-        let size = config.step_size();
+        let size = StepSize::of(config);
         let expected = Counters {
             global_steps: steps,
             skipped_steps: steps - self.taken,

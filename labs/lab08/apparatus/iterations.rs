@@ -5,9 +5,10 @@
 //! a million tokens per second. These lines average only over iterations that trained, and leave
 //! out fields that nothing trained for. A *gpu* is a rank here.
 
+use crate::skipping::{Counters, Outcome};
 use kit::show;
 use shardlab::data::{Batch, Vocabulary};
-use shardlab::train::{Config, Counters, Outcome};
+use shardlab::train::Config;
 
 /// The figures that all lines of a run share.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +30,7 @@ impl LoggedRun {
         LoggedRun {
             steps: config.steps,
             ranks: config.ranks,
-            samples: config.step_size().samples,
+            samples: config.samples_per_step(),
             block: config.shape.block,
             flops_per_token: [config.shape.flops_per_token() as f64; 2],
         }

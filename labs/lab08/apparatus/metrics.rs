@@ -1,12 +1,12 @@
 //! The metrics file of a run whose steps can be skipped.
 
 use super::Job;
+use crate::skipping::{AttemptedStep, Outcome};
 use anyhow::Result;
 use kit::MetricsFile;
 use serde::Serialize;
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
-use shardlab::train::{AttemptedStep, Outcome};
 use std::path::PathBuf;
 
 /// The default name of a run's metrics, in the run's folder.

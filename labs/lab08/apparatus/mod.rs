@@ -31,12 +31,13 @@ pub use stall::{larger, stall};
 pub use training::{Run, Training, Way, checkpoints};
 
 use crate::flags::SurviveFlags;
+use crate::skipping::Ranges;
 use anyhow::Result;
 use kit::show::Screen;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::parallel::Strategy;
-use shardlab::train::{Config, Ranges};
+use shardlab::train::Config;
 use std::path::PathBuf;
 
 /// The run's settings, which all ranks share.

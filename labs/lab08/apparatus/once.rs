@@ -4,11 +4,11 @@ use super::iterations::{Interval, LoggedRun, drawn};
 use super::training::{Run, Training, Way};
 use super::{Job, Metrics, counts};
 use crate::flags::{Break, Policy};
+use crate::skipping::{Counters, Outcome, Ranges, caught};
 use anyhow::Result;
 use kit::Checks;
 use kit::show::{Plot, Series, folded};
 use shardlab::comm::Comm;
-use shardlab::train::{Counters, Outcome, Ranges, caught};
 use std::time::Instant;
 
 /// Trains once as the flags say. Returns what the checks found wrong. All ranks call it.

@@ -1,8 +1,8 @@
 //! Ways to skip, side by side.
 
 use super::{Counts, Job, Run};
+use crate::skipping::Ranges;
 use kit::show::{Plot, Screen, Series, table};
-use shardlab::train::Ranges;
 
 /// A table of trainings that skip `ranges`: for each a name, its run, and what it drew.
 pub fn compared(job: &Job, ranges: &Ranges, all: &[(&str, &Run, Counts)]) -> String {

@@ -146,7 +146,7 @@ fn lost_in_words(screen: &Screen, config: &Config, from: usize, lost: &Lost) -> 
     if steps == 0 {
         return format!("no step: the checkpoint is of the last one; the restart took {down}");
     }
-    let samples = steps * config.step_size().samples;
+    let samples = steps * config.samples_per_step();
     let [samples, tokens] =
         [samples, samples * config.shape.block].map(|count| thousands(count as u64));
     let what = if steps == 1 {

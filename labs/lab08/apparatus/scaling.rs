@@ -9,13 +9,14 @@ use super::Job;
 use super::iterations::{Interval, LoggedRun};
 use super::training::state_hash;
 use crate::flags::ScalingFlags;
+use crate::skipping::{
+    LossScaler, Outcome, ScalerConfig, ScalerRule, SkippingTrainer, emulate_half,
+};
 use anyhow::Result;
 use kit::Checks;
 use kit::show::{Plot, Screen, Series, folded, table, thousands};
 use shardlab::comm::Comm;
-use shardlab::train::{
-    Diverged, LossScaler, Outcome, ScalerConfig, ScalerRule, Setup, SkippingTrainer, all_hashes,
-};
+use shardlab::train::{Diverged, Setup, all_hashes};
 use std::time::Instant;
 
 /// One step of the training, as the screen shows it.
@@ -33,7 +34,7 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     let config = &job.config;
     let screen = &job.screen;
     let flags = &job.flags.scaling;
-    let half = Setup::new(config, &job.strategy).emulate_half().begin(comm)?;
+    let half = Setup::new(config, &job.strategy).listen(emulate_half).begin(comm)?;
     let mut trainer = SkippingTrainer::new(half, &job.corpus.train);
     trainer.scaler = Some(LossScaler::new(flags.config()));
     let logged = LoggedRun::of(config);

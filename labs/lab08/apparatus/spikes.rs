@@ -12,12 +12,12 @@
 //! height: after the first loss that is closer to the peak than to the baseline, only such losses
 //! belong to bad batches.
 
+use crate::skipping::Ranges;
 use anyhow::Result;
 use kit::show::{Screen, table};
 use serde::Deserialize;
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
-use shardlab::train::Ranges;
 use shardlab::{files, launch};
 use std::collections::VecDeque;
 use std::path::Path;

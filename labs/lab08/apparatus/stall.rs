@@ -6,6 +6,7 @@
 
 use super::training::checkpoints_in;
 use super::{Job, spikes};
+use crate::skipping::SkippingTrainer;
 use anyhow::{Context, Result};
 use kit::Checks;
 use kit::show::{bytes_decimal, table};
@@ -13,7 +14,7 @@ use shardlab::checkpoint::rank_file;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::plan::ModelShape;
 use shardlab::sha256;
-use shardlab::train::{Config, SkippingTrainer};
+use shardlab::train::Config;
 use std::path::Path;
 use std::time::Instant;
 

@@ -3,6 +3,7 @@
 use super::Job;
 use super::spikes::Baseline;
 use crate::flags::Policy;
+use crate::skipping::{AttemptedStep, Bound, Counters, Outcome, Ranges, SkippingTrainer};
 use anyhow::{Context, Result};
 use kit::trace::{self, Trace};
 use kit::{Clock, progress};
@@ -11,10 +12,7 @@ use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::parallel::Zero;
 use shardlab::sha256;
-use shardlab::train::{
-    AttemptedStep, Bound, Counters, Diverged, Outcome, Ranges, SkippingTrainer, all_hashes,
-    evaluate,
-};
+use shardlab::train::{Diverged, all_hashes, evaluate};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

@@ -1,9 +1,9 @@
-//! The check of lab08-after: one number, beside that of the library's policies, counters and draws.
+//! The check of lab08-after: one number, beside that of the lab's policies, counters and draws.
 
 use exercise::first;
 use kit::check::{Evidence, run};
 use shardlab::Result;
-use shardlab::train::{Counters, Ranges, SkipPolicy, StepSize};
+use lab08::skipping::{Counters, Ranges, SkipPolicy, StepSize};
 use std::process::ExitCode;
 
 const SIZE: StepSize = StepSize { accumulation: 8, samples: 16 };

@@ -1,8 +1,8 @@
 //! The flags of a training in fp16.
 
-use kit::flags::{one_of, positive, whole};
+use crate::skipping::{ScalerConfig, ScalerRule};
+use kit::flags::{positive, whole};
 use kit::help;
-use shardlab::train::{ScalerConfig, ScalerRule};
 
 /// Good steps before the scale grows. The projects' default is 1,000, which is longer than this
 /// lab's run.
@@ -18,7 +18,7 @@ pub struct ScalingFlags {
     /// The rule that updates the loss scale
     #[arg(
         long,
-        value_parser = one_of::<ScalerRule>(),
+        value_enum,
         value_name = "RULE",
         default_value = "megatron",
         requires = "fp16",

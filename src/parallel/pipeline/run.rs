@@ -24,8 +24,7 @@ pub struct Stages<M = Gpt> {
     /// them.
     pub chunks: Vec<M>,
     pub pace: Option<Pace>,
-    /// The factor for the loss in the backward pass
-    /// ([`LossScaler::scale`](crate::train::LossScaler::scale)); 1 changes nothing.
+    /// The factor for the loss in the backward pass, as fp16 needs one; 1 changes nothing.
     pub loss_scale: f64,
 }
 

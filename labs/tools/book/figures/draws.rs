@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kit::show::Draws;
-use shardlab::train::{Ranges, SkipPolicy};
+use labs::lab08::skipping::{Ranges, SkipPolicy};
 use std::iter;
 
 /// Four steps of four micro-batches, of which steps 2 and 3 are bad, in each way to skip.

@@ -2,7 +2,7 @@
 
 use crate::draw::{Align, Coat, Ink, Sketch, Stroke};
 use anyhow::Result;
-use shardlab::train::{LossScaler, ScalerConfig, ScalerRule};
+use labs::lab08::skipping::{LossScaler, ScalerConfig, ScalerRule};
 
 const STEPS: usize = 90;
 /// Good steps before the scale grows: few, so that the picture has both directions.

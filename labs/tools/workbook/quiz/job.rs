@@ -3,11 +3,11 @@
 use super::Question;
 use anyhow::{Context, Result, bail, ensure};
 use kit::show::{bytes_decimal, seconds, thousands};
+use lab08::skipping::{LossScaler, ScalerRule};
 use lab11::planner::{fits, model};
 use lab11::strategy::{Cluster, Device, Strategy, TrainingJob};
 use shardlab::parallel::context::Slicing;
 use shardlab::parallel::partition::{Flat, FlatGroup};
-use shardlab::train::{LossScaler, ScalerRule};
 use std::ops::Range;
 
 pub fn first_line_of_a_log() -> Result<Question> {

@@ -16,30 +16,30 @@
 //! learning-rate schedule where it is; DeepSpeed does so only for a scheduler that its engine
 //! steps.
 
-use crate::comm::Comm;
-use crate::named::named;
-use crate::optim::clip_scale;
-use crate::tensor::{Listener, Params};
 use anyhow::{Context, Result};
 use half::f16;
 use serde::{Deserialize, Serialize};
+use shardlab::comm::Comm;
+use shardlab::tensor::{Listener, Params};
+use shardlab::train::clip_scale;
 use std::sync::Arc;
 
-named! {
-    /// The published rules. Sources: `megatron/core/optimizer/grad_scaler.py`, and
-    /// `deepspeed/runtime/fp16/loss_scaler.py` with its history, read in November 2026.
-    #[derive(Serialize, Deserialize)]
-    pub enum ScalerRule {
-        /// Grows after `window` good steps. An overflow at the minimum is skipped like any other.
-        Megatron = "megatron",
-        /// DeepSpeed up to 0.17.0: grows like Megatron-LM's, but an overflow at the minimum ends
-        /// the run.
-        DeepSpeed0170 = "deepspeed-0.17.0",
-        /// DeepSpeed from 0.17.1 on (commit e440506be, June 2025): it counts only the good steps
-        /// before this one. So the first growth after an overflow, or after the start, comes one
-        /// step later. An overflow at the minimum ends the run.
-        DeepSpeed0171 = "deepspeed-0.17.1",
-    }
+/// The published rules. Sources: `megatron/core/optimizer/grad_scaler.py`, and
+/// `deepspeed/runtime/fp16/loss_scaler.py` with its history, read in November 2026.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub enum ScalerRule {
+    /// Grows after `window` good steps. An overflow at the minimum is skipped like any other.
+    #[value(name = "megatron")]
+    Megatron,
+    /// DeepSpeed up to 0.17.0: grows like Megatron-LM's, but an overflow at the minimum ends
+    /// the run.
+    #[value(name = "deepspeed-0.17.0")]
+    DeepSpeed0170,
+    /// DeepSpeed from 0.17.1 on (commit e440506be, June 2025): it counts only the good steps
+    /// before this one. So the first growth after an overflow, or after the start, comes one
+    /// step later. An overflow at the minimum ends the run.
+    #[value(name = "deepspeed-0.17.1")]
+    DeepSpeed0171,
 }
 
 /// The settings of a scaler.
@@ -97,7 +97,7 @@ pub struct Unscaled {
     /// The norm of the gradients without the loss scale, before clipping.
     pub grad_norm: f64,
     /// The factor that unscales and clips the gradients, for
-    /// [`Zero::update`](crate::parallel::Zero::update).
+    /// [`Zero::update`](shardlab::parallel::Zero::update).
     pub factor: f32,
 }
 
@@ -211,8 +211,8 @@ fn round(params: &Params, range: std::ops::Range<usize>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch;
     use ScalerRule::{DeepSpeed0170, DeepSpeed0171, Megatron};
+    use shardlab::launch;
 
     /// A scaler that begins at 2^16, with a window of 4.
     fn scaler(rule: ScalerRule, consecutive_hysteresis: bool) -> LossScaler {

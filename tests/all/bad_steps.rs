@@ -2,13 +2,13 @@
 //! moves that should not.
 
 use crate::suite::bad_steps;
+use labs::lab08::skipping::emulate_half;
 use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::mesh::Coordinates;
 use shardlab::model::LinearStack;
 use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::emulate_half;
 
 #[test]
 fn skipping_draws_the_same_tokens() {

@@ -5,14 +5,13 @@
 //! model that is different from theirs. A checkpoint stores what later steps depend on
 //! ([`Record`]). So a training that resumes has the bits of one that was not interrupted.
 
-use super::counters::Counters;
-use super::skip::{Bound, Ranges, SkipPolicy};
-use super::{ComputedStep, LossScaler, Training, clip_scale};
-use crate::checkpoint::{Checkpoints, Resume, Resumed, Writing};
-use crate::comm::Reduce;
-use crate::data::Batch;
+use super::{Bound, Counters, LossScaler, Ranges, SkipPolicy, StepSize};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use shardlab::checkpoint::{Checkpoints, Resume, Resumed, Writing};
+use shardlab::comm::Reduce;
+use shardlab::data::Batch;
+use shardlab::train::{ComputedStep, Training, clip_scale};
 use std::time::Instant;
 
 /// A source of micro-batches: returns number `n`, counted from 0.
@@ -112,10 +111,10 @@ impl<'a> SkippingTrainer<'a> {
     /// The next step. All ranks call it, and all get the same outcome.
     ///
     /// # Errors
-    /// [`NotFinite`](crate::optim::NotFinite) without a scaler and a bound,
+    /// [`NotFinite`](shardlab::optim::NotFinite) without a scaler and a bound,
     /// [`AtMinimum`](super::AtMinimum) with a scaler; if a pass or a collective fails.
     pub fn step(&mut self) -> Result<AttemptedStep> {
-        let size = self.training.config.step_size();
+        let size = StepSize::of(&self.training.config);
         let step = self.counters.next_step();
         let plan = self.policy.plan(&self.ranges, step, size.accumulation);
         let mut drawn = Vec::new();
@@ -215,12 +214,12 @@ fn next_batch(draw: &mut Draw, counters: &mut Counters, drawn: &mut Vec<String>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Corpus;
-    use crate::launch;
-    use crate::parallel::Strategy;
-    use crate::parallel::zero::Stage;
-    use crate::tensor::IGNORED;
-    use crate::train::{Config, Observer};
+    use shardlab::data::Corpus;
+    use shardlab::launch;
+    use shardlab::parallel::Strategy;
+    use shardlab::parallel::zero::Stage;
+    use shardlab::tensor::IGNORED;
+    use shardlab::train::{Config, Observer};
 
     #[test]
     fn the_loss_of_a_step_is_the_mean_over_all_ranks() {

@@ -1,6 +1,7 @@
 //! The counters of a run, by DeepSpeed's names. A checkpoint stores them.
 
 use serde::{Deserialize, Serialize};
+use shardlab::train::Config;
 
 /// The extent of one step, over all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +10,16 @@ pub struct StepSize {
     pub accumulation: usize,
     /// Sequences, over all ranks and micro-steps.
     pub samples: usize,
+}
+
+impl StepSize {
+    /// The extent of a run's steps.
+    pub fn of(config: &Config) -> StepSize {
+        StepSize {
+            accumulation: config.grad_accum,
+            samples: config.samples_per_step(),
+        }
+    }
 }
 
 /// A run's progress. All ranks have the same counters.
@@ -33,7 +44,7 @@ impl Counters {
     }
 
     /// Counts a draw. Returns its number, counted from 0, for
-    /// [`Sampler::nth`](crate::data::Sampler::nth).
+    /// [`Sampler::nth`](shardlab::data::Sampler::nth).
     pub fn draw(&mut self) -> usize {
         self.drawn += 1;
         self.drawn - 1
@@ -69,7 +80,7 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::{Ranges, SkipPolicy};
+    use crate::skipping::{Ranges, SkipPolicy};
 
     const SIZE: StepSize = StepSize { accumulation: 4, samples: 48 };
 

@@ -7,10 +7,9 @@
 //!
 //! Steps are counted from 1.
 
-use crate::comm::Comm;
-use crate::error::BadInput;
-use crate::named::named;
 use anyhow::Result;
+use shardlab::comm::Comm;
+use shardlab::error::BadInput;
 use std::ops::RangeInclusive;
 
 /// Ranges of steps, without overlap and in order.
@@ -98,15 +97,14 @@ impl Ranges {
     }
 }
 
-named! {
-    /// The published ways to skip ranges: two forks of Megatron-DeepSpeed have one each.
-    pub enum SkipPolicy by default Count {
-        /// Draw all micro-batches of each skipped step, and count the step
-        Count = "count",
-        /// Draw one micro-batch for each skipped step, and count nothing: wrong with gradient
-        /// accumulation
-        OneBatch = "one-batch",
-    }
+/// The published ways to skip ranges: two forks of Megatron-DeepSpeed have one each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkipPolicy {
+    /// Draws all micro-batches of each skipped step, and counts the step.
+    Count,
+    /// Draws one micro-batch for each skipped step, and counts nothing: wrong with gradient
+    /// accumulation.
+    OneBatch,
 }
 
 /// A run's next actions.
@@ -171,7 +169,7 @@ impl Bound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch;
+    use shardlab::launch;
 
     #[test]
     fn ranges_include_both_ends() {
