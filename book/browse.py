@@ -76,7 +76,8 @@ LAYOUT = """
     };"""
 
 
-# Where a figure's formulas differ from the library's numbers. The library's seconds are sums of many rounds.
+# Where a figure's formulas differ from the library's numbers. The library's seconds are sums of many rounds. A figure that finds
+# its case by the controls' values and draws it has no formulas.
 NUMBERS = """
     const [name, expected] = arguments;
     const differs = {
@@ -127,11 +128,6 @@ NUMBERS = """
         reshard({ found, ...row }) {
             const { old, now, pieces } = shardlab.reshard(row);
             return JSON.stringify([old, now, pieces]) !== JSON.stringify(found);
-        },
-        cut(row) {
-            const { stages, calls } = shardlab.cut(row);
-            const ours = row.matrices.map((_, rank) => stages.map(stage => stage.held[rank]));
-            return calls !== row.calls || JSON.stringify(ours) !== JSON.stringify(row.matrices);
         },
         "bad-batch"(row) {
             // The library trains in 32 bits.
@@ -385,11 +381,12 @@ def try_figures(browser, url, expected):
     for figure in find(browser, "figure[data-figure]"):
         name = figure.get_attribute("data-figure")
         names.append(name)
-        if name not in expected or len(find(figure, ".live")) != 1:
+        if name not in FIGURES or len(find(figure, ".live")) != 1:
             found.append(f"{name}: not interactive, once")
             continue
-        found += [f"{name}: not what the library computes: {row}"
-                  for row in browser.execute_script(NUMBERS, name, expected[name])[:1]]
+        if name in expected:
+            found += [f"{name}: not what the library computes: {row}"
+                      for row in browser.execute_script(NUMBERS, name, expected[name])[:1]]
         for i, control in enumerate(find(figure, "input, select, button")):
             found += [f"{name}: {what}" for what in try_control(browser, figure, control, i == 0)]
         for drawing in find(figure, ".drawing[tabindex]"):
@@ -533,16 +530,17 @@ def try_fold(browser, url, whole):
     return found
 
 
-def library(command):
-    """The output of a command of the library's program for the book."""
-    command = ["cargo", "run", "--quiet", "--bin", "book", "--", command]
-    return subprocess.run(command, cwd=SOURCES.parent.parent, stdout=subprocess.PIPE, text=True, check=True).stdout
+def cases(name):
+    """The cases of an interactive figure, as its page has them."""
+    return (SOURCES.parent / f"outputs/{name}.json").read_text()
 
 
 def numbers():
     """The library's numbers behind the interactive figures. Those of plans are the cases
     themselves, in the order of the controls, and the planner's own seconds of each step."""
-    expected, plans = json.loads(library("numbers")), json.loads(library("plans"))
+    command = ["cargo", "run", "--quiet", "--bin", "book", "--", "numbers"]
+    computed = subprocess.run(command, cwd=SOURCES.parent.parent, stdout=subprocess.PIPE, text=True, check=True).stdout
+    expected, plans = json.loads(computed), json.loads(cases("plans"))
     choices = itertools.product(*(plans[name] for name in ("models", "devices", "memories", "networks")))
     expected["plans"] = [dict(zip(("model", "devices", "memory", "network", "found", "steps"), (*choice, found, steps)))
                          for choice, found, steps in zip(choices, plans["cases"], expected.pop("steps"), strict=True)]
@@ -581,7 +579,7 @@ def browse(built, sources, expected, pictures=None):
             names, found = try_figures(browser, url, expected)
             live.update(names)
             wrong += [f"{page}: {what}" for what in found]
-    wrong += [f"no page has the figure {name}" for name in expected if name not in live]
+    wrong += [f"no page has the figure {name}" for name in FIGURES if name not in live]
     with start(LAPTOP) as browser:
         for page, url in pages.items():
             visit(browser, url)
@@ -620,6 +618,8 @@ BAD = dict(style="width:900px", wide="<pre><code class=output style='display:blo
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
 FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch", "straggler", "drift"]
+# Those whose cases are written into the page.
+DRAWN = ["schedule", "plans", "cut"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
@@ -634,10 +634,9 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("mesh.js", "2 * keys * width", "keys * width"), ("mesh.js", 'closest("[data-cell]")', 'closest("[data-none]")'),
           ("reshard.js", "2 * Math.ceil(total / (2 * ranks))", "Math.ceil(total / ranks)"),
           ("memory.js", "(16 * number + 2)", "(17 * number)"), ("shared.js", "nextElementSibling.textContent = why", "nextElementSibling.textContent = ''"),
-          ("cut.js", "early ? summands.map(positive) : sum(summands)", "sum(summands)"),
           ("bad-batch.js", "(1 - beta2) * g * g", "(1 - beta2) * gradient[i] * gradient[i]"),
           ("straggler.js", "Math.max(...computes));", "Math.min(...computes));"), ("drift.js", "sum + gradient[i], 0) / ranks", "sum + gradient[i], 0)"),
-          ("data", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
+          ("schedule", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
           ("schedule.js", 'drawing.addEventListener("click"', 'drawing.addEventListener("copy"')]
 TURN = "<script>onkeydown = event => { if (event.key === 'ArrowRight') location.hash = 'turned' }</script>"
 # Two slides, with what is wrong with the first and with the script that shows them.
@@ -647,7 +646,7 @@ FOUND = [r"the slide One does not fit: as long .*\(navy\)", r"the slide One has 
          "ring: not what the library computes", "schedule: not what the library computes",
          "plans: not what the library computes", "exposed: not what the library computes",
          "memory: not what the library computes", "memory: a control that cannot move, and", "mesh: not what the library computes", "mesh: touching a rank says nothing",
-         "reshard: not what the library computes", "cut: not what the library computes", "bad-batch: not what the library computes",
+         "reshard: not what the library computes", "bad-batch: not what the library computes",
          "straggler: not what the library computes", "drift: not what the library computes",
          "memory: letters too pale on a light page",
          "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",
@@ -682,14 +681,14 @@ def question(faults):
 
 def figures(names, faults):
     """Interactive figures, with faults in their files. Each script runs twice, as in a notebook with two cells."""
-    texts = {"data": library("schedules"), "plans": library("plans")}
+    texts = {name: cases(name) for name in DRAWN}
     texts |= {file: (SOURCES.parent / "figures" / file).read_text() for file in FILES}
     for file, old, new in faults:
         if old not in texts[file]:
             sys.exit(f"error: {file} has no {old!r}\nhelp: plant the fault where it is now")
         texts[file] = texts[file].replace(old, new)
-    schedules, plans, style, *scripts = texts.values()
-    data = {name: f"<script type=application/json>{cases}</script>" for name, cases in (("schedule", schedules), ("plans", plans))}
+    data = {name: f"<script type=application/json>{texts.pop(name)}</script>" for name in DRAWN}
+    style, *scripts = texts.values()
     places = [f"<figure data-figure={name}><svg width=9 height=9></svg>{data.get(name, '')}</figure>" for name in names]
     return "".join([TURN, f"<style>{style}</style>", *places, *(f"<script>{script}</script>" for script in scripts * 2)])
 

@@ -1,54 +1,20 @@
 // An MLP on the ranks that share it, Y = max(0, X·A)·C: which rank holds which numbers, matrix by matrix, and where the
-// ranks must add. max has GELU's place, so that all numbers are whole.
+// ranks must add. max has GELU's place, so that all numbers are whole. Every case is data that real ranks wrote
+// (labs/tools/book/cut.rs says how). This script shows it, and multiplies nothing.
 {
     const { ranks: colours, svg, text, tinted } = shardlab;
-    const X = [[1, 2, 0, 1], [3, 0, 1, 2]];
-    const A = [[1, 1, 0, -2], [0, -1, 1, 3], [2, -1, 0, 0], [-2, 1, -1, -1]];
-    const C = [[1, 1], [0, 2], [1, 1], [0, 2]];
+    const source = document.querySelector('figure[data-figure="cut"] > script[type="application/json"]');
+    const data = JSON.parse(source?.textContent ?? "null");
     const ways = ["by columns", "by rows, sum before max", "by rows, max before sum"];
 
     const map = (matrix, change) => matrix.map((row, i) => row.map((number, j) => change(number, i, j)));
-    const product = (left, right) => left.map(row => right[0].map((_, j) =>
-        row.reduce((sum, number, k) => sum + (number ?? 0) * (right[k][j] ?? 0), 0)));
-    const positive = matrix => map(matrix, number => number === null ? null : Math.max(0, number));
-
-    // What each rank holds of each matrix, null where it holds nothing; and the all-reduces. `summands`: the ranks hold
-    // different numbers at the same place. `then`: what follows.
-    shardlab.cut = ({ ranks, way }) => {
-        const all = [...Array(ranks).keys()];
-        const owner = k => Math.floor(k * ranks / 4);
-        const columns = matrix => all.map(rank => map(matrix, (number, i, j) => owner(j) === rank ? number : null));
-        const rows = matrix => all.map(rank => map(matrix, (number, i) => owner(i) === rank ? number : null));
-        const everywhere = matrix => all.map(() => matrix);
-        const sum = parts => everywhere(map(parts[0], (_, i, j) => parts.reduce((sum, part) => sum + part[i][j], 0)));
-        const byColumns = way === ways[0];
-        const [x, a] = byColumns ? [everywhere(X), columns(A)] : [columns(X), rows(A)];
-        const stages = [{ name: "X", sign: "·", held: x }, { name: "A", sign: "=", held: a }];
-        let hidden;
-        if (byColumns) {
-            hidden = columns(positive(product(X, A)));
-            stages.push({ name: "X·A", then: "max", held: columns(product(X, A)) }, { name: "H", sign: "·", held: hidden });
-        } else {
-            const summands = all.map(rank => product(x[rank], a[rank]));
-            const early = way === ways[2];
-            const next = early ? summands.map(positive) : sum(summands);
-            hidden = early ? sum(next) : next.map(positive);
-            stages.push({ name: "summands", then: early ? "max" : "add", held: summands, summands: true },
-                { name: early ? "max" : "X·A", then: early ? "add" : "max", held: next, summands: early },
-                { name: "H", sign: "·", held: hidden });
-            hidden = columns(hidden[0]);
-        }
-        const c = rows(C);
-        const summands = all.map(rank => product(hidden[rank], c[rank]));
-        stages.push({ name: "C", sign: "=", held: c }, { name: "H·C", then: "add", held: summands, summands: true },
-            { name: "Y", held: sum(summands) });
-        return { stages, calls: byColumns ? 1 : 2 };
-    };
+    // The matrices from X to Y, and what each rank holds of each: null where it holds nothing.
+    const stagesOf = ({ way, ranks }) => data.cases.find(one => one.way === way && one.ranks === ranks).stages;
 
     const controls = {
         ranks: { label: "ranks <i>t</i>", values: [1, 2, 4], start: 2 },
         step: { label: "matrix", values: [0, 1, 2, 3, 4, 5, 6, 7], start: 6,
-                words: (step, values) => shardlab.cut(values).stages[Math.min(step, 7 - (values.way === ways[0]))].name },
+                words: (step, values) => stagesOf(values)[Math.min(step, 7 - (values.way === ways[0]))].name },
         way: { label: "<i>A</i> is cut", values: ways, start: ways[0], list: true },
     };
     const signed = number => String(number).replace("-", "−");
@@ -73,7 +39,7 @@
                 + `${alone ? "" : `, and each other rank its own number for the same place. None is a whole sum`}.`;
             case "max": return `Each rank applies max too early: ${stage.held.map((part, rank) =>
                 `max(0, ${signed(before.held[rank][0][0])}) = ${part[0][0]}`).join(", ")}.`;
-            case "X·A": return byColumns ? `Rank 0 computes ${terms(X, A)} = ${signed(first(stage.held))}. Each number is a whole sum on one rank.`
+            case "X·A": return byColumns ? `Rank 0 computes ${terms(stages[0].held[0], stages[1].held[0])} = ${signed(first(stage.held))}. Each number is a whole sum on one rank.`
                 : alone ? "One rank has nothing to add." : `The ranks must stop and add: ${sum}. Then every rank has all of X·A.`;
             case "H": return way === ways[2] ? alone ? "One rank has nothing to add."
                 : `The all-reduce adds ${sum}, but max(0, ${plus(each(stages[2]))}) = ${first(right[4].held)}. `
@@ -114,15 +80,17 @@
     }
 
     function draw(values, width) {
-        const { stages } = shardlab.cut(values);
-        const right = shardlab.cut({ ...values, way: ways[1] }).stages;
+        const stages = stagesOf(values);
+        const right = stagesOf({ ...values, way: ways[1] });
         const at = Math.min(values.step, stages.length - 1);
         const said = words(values, stages, at, right);
         const columns = stages.map(({ held }) => held[0][0].length);
         // In one line if a cell is then wide enough for its number, else in two.
         const half = stages.findIndex(({ name }) => name === "H");
         const lines = [[0, stages.length]];
-        const gap = ({ then }) => then ? 30 : 18;
+        // What follows a matrix is a sign, or a word above an arrow.
+        const isWord = ({ next }) => next === "max" || next === "add";
+        const gap = stage => isWord(stage) ? 30 : 18;
         const add = numbers => numbers.reduce((sum, number) => sum + number);
         const room = ([from, to]) => (width - 4 - add([0, ...stages.slice(Math.max(from - 1, 0), to - 1).map(gap)])) / add(columns.slice(from, to));
         if (room(lines[0]) < 18) lines.splice(0, 1, [0, half], [half, stages.length]);
@@ -143,10 +111,10 @@
             x = 2;
             // The sign between two lines is in front of the second.
             const sign = i => {
-                const { sign = "→", then } = stages[i];
+                const [{ next }, word] = [stages[i], isWord(stages[i])];
                 const middle = x + gap(stages[i]) / 2;
-                if (i < at) body += text(middle, y + high / 2 + 4, "middle", sign);
-                if (i < at && then) body += text(middle, y + high / 2 - 8, "middle", then);
+                if (i < at) body += text(middle, y + high / 2 + 4, "middle", word ? "→" : next);
+                if (i < at && word) body += text(middle, y + high / 2 - 8, "middle", next);
                 x += gap(stages[i]);
             };
             inLine.forEach((stage, i) => {
@@ -162,7 +130,7 @@
         return { said, picture: svg(width, y - 26, `An MLP on its ranks. ${said}`, body) };
     }
 
-    shardlab.live("cut", controls, draw, live => {
+    if (data) shardlab.live("cut", controls, draw, live => {
         const [step, way] = ["step", "way"].map(name => live.querySelector(`[name=${name}]`));
         // By rows there is one matrix more. The last one stays the last one.
         const end = () => {

@@ -7,7 +7,7 @@ use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Work};
 use std::sync::LazyLock;
 
 static DATA: LazyLock<Value> =
-    LazyLock::new(|| serde_json::from_str(&book::cases().unwrap()).unwrap());
+    LazyLock::new(|| serde_json::from_str(&book::cases("schedule").unwrap()).unwrap());
 
 /// Numbers in base 64: a digit holds 5 bits, the lowest first, and a digit from 32 on is not the
 /// last one of its number.

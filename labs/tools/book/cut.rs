@@ -1,8 +1,9 @@
 //! The figure of an MLP on the ranks that share it: which rank holds which numbers, step by step,
 //! and where the ranks must add.
 //!
-//! The figure's script (`book/figures/cut.js`) computes the same, and book/browse.py compares both.
+//! The figure's script (`book/figures/cut.js`) shows it, and multiplies nothing.
 
+use super::cases::json_of;
 use crate::draw::{Align, Coat, Ink, Sketch};
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
@@ -38,10 +39,37 @@ const WAYS: [(&str, Way); 3] = [
 /// The numbers of a matrix that a rank holds, at their places in the whole.
 type Held = Vec<Vec<Option<i64>>>;
 
-/// What a rank holds of each matrix, from X to Y, and the collectives that it entered.
-struct Rank {
-    matrices: Vec<Held>,
-    calls: u64,
+/// A matrix on the way from X to Y.
+struct Stage {
+    name: &'static str,
+    /// A sign, or what leads to the next matrix: "max" or "add".
+    next: &'static str,
+    /// Whether ranks hold different numbers at the same place, which they must add.
+    summands: bool,
+}
+
+impl Stage {
+    /// The sign between this matrix and the next one.
+    fn sign(&self) -> &'static str {
+        match self.next {
+            "max" | "add" => "→",
+            sign => sign,
+        }
+    }
+}
+
+/// The matrices in their order.
+fn stages(way: Way) -> Vec<Stage> {
+    let mut all = vec![("X", "·", false), ("A", "=", false)];
+    match way {
+        Way::Columns => all.push(("X·A", "max", false)),
+        Way::SumFirst => all.extend([("summands", "add", true), ("X·A", "max", false)]),
+        Way::MaxFirst => all.extend([("summands", "max", true), ("max", "add", true)]),
+    }
+    all.extend([("H", "·", false), ("C", "=", false), ("H·C", "add", true), ("Y", "", false)]);
+    all.into_iter()
+        .map(|(name, next, summands)| Stage { name, next, summands })
+        .collect()
 }
 
 /// `part`, whose first row and column have these numbers in a matrix of this shape.
@@ -62,12 +90,12 @@ fn sum(part: &Tensor, group: &Comm) -> Result<Tensor> {
     Ok(Tensor::from_vec(numbers, part.shape(), part.device())?)
 }
 
-/// Y = max(0, X·A)·C on one of the ranks that share A and C.
-fn mlp(way: Way, group: &Comm) -> Result<Rank> {
+/// Y = max(0, X·A)·C on one of the ranks that share A and C: what it holds of each matrix, from X to
+/// Y.
+fn mlp(way: Way, group: &Comm) -> Result<Vec<Held>> {
     let x = Tensor::new(&X, &Device::Cpu)?;
     let a = Tensor::new(&A, &Device::Cpu)?;
     let c = Tensor::new(&C, &Device::Cpu)?;
-    let before = group.traffic().calls;
     let mine = Sharded { numel: INNER, ranks: group.size() }.range(group.rank());
     let columns = |whole: &Tensor| whole.narrow(1, mine.start, mine.len())?.contiguous();
     let rows = |whole: &Tensor| whole.narrow(0, mine.start, mine.len())?.contiguous();
@@ -111,21 +139,24 @@ fn mlp(way: Way, group: &Comm) -> Result<Rank> {
     matrices.push(held(&c, (mine.start, 0), (INNER, 2))?);
     matrices.push(held(&summand, (0, 0), (2, 2))?);
     matrices.push(held(&y, (0, 0), (2, 2))?);
-    Ok(Rank { matrices, calls: group.traffic().calls - before })
+    Ok(matrices)
 }
 
 /// Every way on one, two and four ranks: threads that really add.
-pub fn cut_numbers() -> Result<Vec<Value>> {
-    let mut all = Vec::new();
+pub(super) fn cut_cases() -> Result<String> {
+    let mut cases = Vec::new();
     for (words, way) in WAYS {
         for ranks in [1, 2, 4] {
             let found = launch::run(ranks, |group| mlp(way, &group))?;
-            let matrices: Vec<_> = found.iter().map(|rank| &rank.matrices).collect();
-            let calls = found[0].calls;
-            all.push(json!({ "way": words, "ranks": ranks, "matrices": matrices, "calls": calls }));
+            let stage = |(at, Stage { name, next, summands }): (usize, Stage)| {
+                let held: Vec<&Held> = found.iter().map(|matrices| &matrices[at]).collect();
+                json!({ "name": name, "next": next, "summands": summands, "held": held })
+            };
+            let stages: Vec<Value> = stages(way).into_iter().enumerate().map(stage).collect();
+            cases.push(json!({ "way": words, "ranks": ranks, "stages": stages }));
         }
     }
-    Ok(all)
+    Ok(json_of([("cases", cases)]))
 }
 
 /// The first picture, which stays where scripts do not run: two ranks, A by columns.
@@ -137,15 +168,6 @@ pub fn cut_picture() -> Result<String> {
     const TOP: f64 = 52.0;
     const HIGH: f64 = 4.0 * CELL;
     let ranks = launch::run(2, |group| mlp(Way::Columns, &group))?;
-    let names = [
-        ("X", "·"),
-        ("A", "="),
-        ("X·A", "→"),
-        ("H", "·"),
-        ("C", "="),
-        ("H·C", "→"),
-        ("Y", ""),
-    ];
     let mut sketch = Sketch::default();
     let words = ["rank 0", "rank 1", "every rank"];
     for (i, (ink, words)) in
@@ -156,14 +178,13 @@ pub fn cut_picture() -> Result<String> {
         sketch.words((x + 20.0, 13.0), Align::Right, words);
     }
     let mut x = 1.0;
-    for (at, (name, sign)) in names.into_iter().enumerate() {
-        let held: Vec<&Held> = ranks.iter().map(|rank| &rank.matrices[at]).collect();
+    for (at, stage) in stages(Way::Columns).into_iter().enumerate() {
+        let held: Vec<&Held> = ranks.iter().map(|matrices| &matrices[at]).collect();
         let first = held.first().context("two ranks")?;
         let wide = CELL * first[0].len() as f64;
-        sketch.words((x + wide / 2.0, TOP - 12.0), Align::Centre, name);
+        sketch.words((x + wide / 2.0, TOP - 12.0), Align::Centre, stage.name);
         // What both ranks hold is drawn once, but each rank's summand has its own place.
-        let summands = name == "H·C";
-        let blocks = if summands { held.len() } else { 1 };
+        let blocks = if stage.summands { held.len() } else { 1 };
         let high = CELL * (blocks * first.len()) as f64 + SUM * (blocks - 1) as f64;
         let mut y = TOP + (HIGH + SUM - high) / 2.0;
         for block in 0..blocks {
@@ -172,7 +193,7 @@ pub fn cut_picture() -> Result<String> {
                     let there = |rank: &usize| held[*rank][i][j].is_some();
                     let owners: Vec<usize> = (0..held.len()).filter(there).collect();
                     let (rank, ink) = match owners[..] {
-                        _ if summands => (block, Ink::Rank(block)),
+                        _ if stage.summands => (block, Ink::Rank(block)),
                         [rank] => (rank, Ink::Rank(rank)),
                         _ => (0, Ink::Same),
                     };
@@ -188,7 +209,7 @@ pub fn cut_picture() -> Result<String> {
             }
         }
         x += wide;
-        sketch.words((x + GAP / 2.0, TOP + (HIGH + SUM) / 2.0 + 4.0), Align::Centre, sign);
+        sketch.words((x + GAP / 2.0, TOP + (HIGH + SUM) / 2.0 + 4.0), Align::Centre, stage.sign());
         x += GAP;
     }
     let title = "An MLP on two ranks: A by columns, C by rows, and one all-reduce that adds their summands of Y";
@@ -200,9 +221,9 @@ mod tests {
     use super::*;
 
     fn last(way: Way, ranks: usize) -> (Held, u64) {
-        let mut found = launch::run(ranks, |group| mlp(way, &group)).unwrap();
-        let rank = found.pop().unwrap();
-        (rank.matrices.last().unwrap().clone(), rank.calls)
+        let of_rank = |group: Comm| Ok((mlp(way, &group)?.pop(), group.traffic().calls));
+        let (y, calls) = launch::run(ranks, of_rank).unwrap().pop().unwrap();
+        (y.unwrap(), calls)
     }
 
     /// What the figure says: both right ways give what one rank computes, columns with one

@@ -13,10 +13,11 @@
 //! - `minutes.rs`: how long a page takes, and a path
 //! - `taste.rs`: what pages could have better: a report
 //! - `draw/`: what pages draw and no screen does
-//! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
-//!   (overlap), `mesh.rs`, `memory.rs`, `reshard.rs`, `cut.rs` (an MLP on ranks), `bad_batch.rs`,
-//!   `straggler.rs` and `drift.rs`: eight of them, with `noise.rs`; `schedules.rs` and `plans.rs`:
-//!   thousands of cases for two
+//! - `figures/`: pictures for pages; `live.rs`: those that a reader can change. Where a reader can
+//!   choose among few enough cases, all are written into the page (`cases.rs`), and the script only
+//!   draws: `schedules.rs`, `plans.rs` and `cut.rs` (an MLP on ranks). Other scripts have formulas,
+//!   which are compared: `exposed.rs` (overlap), `mesh.rs`, `memory.rs`, `reshard.rs`,
+//!   `bad_batch.rs`, `straggler.rs` and `drift.rs`, with `noise.rs`
 //!
 //! `predictions.rs` asks each lab for the question on its page, and `decks.rs` makes the slides of
 //! every lab.
@@ -29,6 +30,7 @@
 
 mod aids;
 mod bad_batch;
+mod cases;
 mod colours;
 mod compare;
 mod cut;
@@ -63,11 +65,10 @@ pub use labs::*;
 pub use bad_batch::bad_batch_numbers;
 pub use colours::plain;
 pub use compare::{Rule, differences};
-pub use cut::cut_numbers;
 pub use drift::drift_numbers;
 pub use exposed::exposed_numbers;
 pub use figures::{activations, figure, plot, ring};
-pub use live::live;
+pub use live::{cases, live};
 pub use math::{mathml_of_page, preprocess};
 pub use memory::memory_numbers;
 pub use mesh::mesh_numbers;
@@ -75,10 +76,10 @@ pub use minutes::{Minutes, Stated, minutes, stated, timetables};
 pub use notebook::compare_notebooks;
 pub use outputs::{Output, compare, outputs, write};
 pub use over_a_step::{Keep, activations_over_a_step};
-pub use plans::{plans, steps};
+pub use plans::steps;
 pub use predictions::predictions;
 pub use reshard::reshard_numbers;
-pub use schedules::{cases, numbers};
+pub use schedules::numbers;
 pub use site::build;
 pub use straggler::straggler_numbers;
 pub use taste::{prose, taste};

@@ -1,6 +1,9 @@
 //! Interactive figures, for a notebook.
 
+use super::cut::cut_cases;
 use super::figures::figure;
+use super::plans::plans;
+use super::schedules::schedules;
 use anyhow::Result;
 use kit::show::Picture;
 use shardlab::error::BadInput;
@@ -22,6 +25,24 @@ const SCRIPTS: [(&str, &str); 13] = [
     ("drift", include_str!("../../../book/figures/drift.js")),
 ];
 
+/// All cases that a reader can choose in an interactive figure, as JSON for its script, which
+/// computes nothing.
+///
+/// # Errors
+///
+/// [`BadInput`] where a figure's script computes, or where no interactive figure has this name.
+pub fn cases(name: &str) -> Result<String> {
+    match name {
+        "schedule" => schedules(),
+        "plans" => plans(),
+        "cut" => cut_cases(),
+        _ => {
+            let what = format!("no cases are written for the figure {name:?}");
+            Err(BadInput::new(what, "give schedule, plans or cut").into())
+        }
+    }
+}
+
 /// An interactive figure for a notebook: "cost", "stages", "ring", "schedule",
 /// "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch", "straggler" or "drift".
 /// Its static picture stays if scripts do not run.
@@ -40,6 +61,7 @@ pub fn live(name: &str) -> Result<Picture> {
         // Thousands of cases, as the book has them: to find them again would take seconds.
         "schedule" => data(include_str!("../../../book/outputs/schedule.json")),
         "plans" => data(include_str!("../../../book/outputs/plans.json")),
+        "cut" => data(&cases(name)?),
         _ => String::new(),
     };
     let style = include_str!("../../../book/figures/figures.css");

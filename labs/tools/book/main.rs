@@ -55,10 +55,8 @@ enum What {
     Figure { name: String },
     /// Print a run's --metrics, or lab01's --json, as SVG
     Plot { file: PathBuf },
-    /// Print the cases of the explorer of pipeline schedules, as JSON
-    Schedules,
-    /// Print the cases of the explorer of plans, as JSON
-    Plans,
+    /// Print the cases of an interactive figure whose script only draws, as JSON
+    Cases { name: String },
     /// Print the numbers that the scripts of interactive figures must compute, as JSON: called by
     /// book/browse.py
     #[command(hide = true)]
@@ -89,8 +87,7 @@ fn run(args: Args) -> Result<()> {
         What::Taste => said_of_taste(&book::taste(root)?),
         What::Figure { name } => book::figure(&name)?,
         What::Plot { file } => book::plot(&file)?,
-        What::Schedules => book::cases()?,
-        What::Plans => book::plans()?,
+        What::Cases { name } => book::cases(&name)?,
         What::Numbers => numbers()?.to_string(),
     });
     Ok(())
@@ -165,7 +162,7 @@ fn numbers() -> Result<Value> {
         json!({ "cost": cost, "stages": stages, "ring": rings, "schedule": book::numbers()?, 
             "exposed": book::exposed_numbers(), "mesh": book::mesh_numbers()?, "memory": book::memory_numbers()?,
             "reshard": book::reshard_numbers()?, "steps": book::steps()?,
-            "cut": book::cut_numbers()?, "bad-batch": book::bad_batch_numbers()?,
+            "bad-batch": book::bad_batch_numbers()?,
             "straggler": book::straggler_numbers()?, "drift": book::drift_numbers()? }),
     )
 }

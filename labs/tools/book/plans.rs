@@ -2,6 +2,7 @@
 //!
 //! The figure's script (`book/figures/plans.js`) shows them, and computes nothing.
 
+use super::cases::json_of;
 use anyhow::{Context, Result};
 use kit::show::{bytes_decimal, percent, seconds, thousands};
 use labs::lab11::likely;
@@ -155,24 +156,19 @@ pub fn steps() -> Result<Vec<Value>> {
 /// - `cases`: for each model, then number of devices, memory and network: how many strategies were
 ///   tried, how many fit, the source's advice, the best plans, and if none fits the plan that needs
 ///   least
-pub fn plans() -> Result<String> {
+pub(super) fn plans() -> Result<String> {
     let cases = all_cases()?.iter().map(Case::json).collect();
     let room = |name: &str| {
         Device::named(name).map_or(0.0, |device| (device.room() / 1e7).round() / 100.0)
     };
-    let fields = [
+    Ok(json_of([
         ("models", MODELS.map(Value::from).to_vec()),
         ("devices", DEVICES.map(Value::from).to_vec()),
         ("memories", MEMORIES.map(Value::from).to_vec()),
         ("room", MEMORIES.map(|name| json!(room(name))).to_vec()),
         ("networks", NETWORKS.map(|(_, words)| Value::from(words)).to_vec()),
         ("cases", cases),
-    ];
-    let fields = fields.map(|(name, values)| {
-        let values: Vec<String> = values.iter().map(Value::to_string).collect();
-        format!("\"{name}\":[{}]", values.join(",\n"))
-    });
-    Ok(format!("{{{}}}", fields.join(",\n")))
+    ]))
 }
 
 /// A plan in words, the seconds that its step probably takes, the parts of the step as shares of

@@ -6,6 +6,7 @@
 //! base 64 with a variable length, as in source maps: a digit holds 5 bits, the lowest first, and
 //! 32 more says that one more digit follows.
 
+use super::cases::json_of;
 use anyhow::Result;
 use kit::flags::with_flags;
 use kit::show::percent;
@@ -77,7 +78,7 @@ impl Pool {
 /// - `refusals`: why a schedule refuses a pipeline, and what would do
 /// - `cases`: for each schedule, and then for each number of ranks, chunks and micro-batches: the
 ///   number of its refusal, or the number of each rank's order
-pub fn cases() -> Result<String> {
+pub(super) fn schedules() -> Result<String> {
     let mut orders = Pool::default();
     let mut refusals = Pool::default();
     let mut cases = Vec::new();
@@ -101,7 +102,7 @@ pub fn cases() -> Result<String> {
         }
     }
     let values = |range: RangeInclusive<usize>| range.map(Value::from).collect();
-    let fields = [
+    Ok(json_of([
         ("ranks", values(RANKS)),
         ("chunks", values(CHUNKS)),
         ("micro", values(MICRO_BATCHES)),
@@ -111,12 +112,7 @@ pub fn cases() -> Result<String> {
         ("orders", orders.texts.into_iter().map(Value::from).collect()),
         ("refusals", refusals.texts.into_iter().map(Value::from).collect()),
         ("cases", cases),
-    ];
-    let fields = fields.map(|(name, values)| {
-        let values: Vec<String> = values.iter().map(Value::to_string).collect();
-        format!("\"{name}\":[{}]", values.join(",\n"))
-    });
-    Ok(format!("{{{}}}", fields.join(",\n")))
+    ]))
 }
 
 /// A refusal as lab06 prints it: the page's reader has flags.
