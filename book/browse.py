@@ -125,10 +125,6 @@ NUMBERS = """
             const near = (parts, i) => parts.every((part, kind) => Math.abs(drawn[i][kind] - part / longest) <= 0.000501);
             return JSON.stringify(shardlab.plans(row)) !== JSON.stringify(found) || drawn.length !== steps.length || !steps.every(near);
         },
-        reshard({ found, ...row }) {
-            const { old, now, pieces } = shardlab.reshard(row);
-            return JSON.stringify([old, now, pieces]) !== JSON.stringify(found);
-        },
         "bad-batch"(row) {
             // The library trains in 32 bits.
             const { losses, roots } = shardlab.badBatch(row);
@@ -619,7 +615,7 @@ BAD = dict(style="width:900px", wide="<pre><code class=output style='display:blo
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
 FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch", "straggler", "drift"]
 # Those whose cases are written into the page.
-DRAWN = ["schedule", "plans", "cut"]
+DRAWN = ["schedule", "plans", "cut", "reshard"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
@@ -632,7 +628,6 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("exposed.js", "Math.max(free, backward * end / parameters)", "Math.max(free, backward * i / count)"),
           ("figures.css", ".live small {", ".live small { color: #999;"),
           ("mesh.js", "2 * keys * width", "keys * width"), ("mesh.js", 'closest("[data-cell]")', 'closest("[data-none]")'),
-          ("reshard.js", "2 * Math.ceil(total / (2 * ranks))", "Math.ceil(total / ranks)"),
           ("memory.js", "(16 * number + 2)", "(17 * number)"), ("shared.js", "nextElementSibling.textContent = why", "nextElementSibling.textContent = ''"),
           ("bad-batch.js", "(1 - beta2) * g * g", "(1 - beta2) * gradient[i] * gradient[i]"),
           ("straggler.js", "Math.max(...computes));", "Math.min(...computes));"), ("drift.js", "sum + gradient[i], 0) / ranks", "sum + gradient[i], 0)"),
@@ -646,7 +641,7 @@ FOUND = [r"the slide One does not fit: as long .*\(navy\)", r"the slide One has 
          "ring: not what the library computes", "schedule: not what the library computes",
          "plans: not what the library computes", "exposed: not what the library computes",
          "memory: not what the library computes", "memory: a control that cannot move, and", "mesh: not what the library computes", "mesh: touching a rank says nothing",
-         "reshard: not what the library computes", "bad-batch: not what the library computes",
+         "bad-batch: not what the library computes",
          "straggler: not what the library computes", "drift: not what the library computes",
          "memory: letters too pale on a light page",
          "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",

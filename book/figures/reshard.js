@@ -1,40 +1,23 @@
 // Resharding: a model saved on some ranks continues on others. The slices that each rank holds before and now, and the
-// pieces that a new rank reads from slices of old ones.
+// pieces that a new rank reads from slices of old ones. Every case is data that real ranks wrote (labs/tools/book/reshard.rs
+// says how). This script shows it, and cuts nothing.
 {
     const { ranks: colours, svg, table, text } = shardlab;
+    const source = document.querySelector('figure[data-figure="reshard"] > script[type="application/json"]');
+    const data = JSON.parse(source?.textContent ?? "null");
     // They follow each other in one flat buffer. An element is a 32-bit number.
-    const parameters = [["embed", 8], ["qkv", 6], ["fc", 4], ["out", 4]];
+    const parameters = data?.parameters ?? [];
     const starts = parameters.map((_, i) => parameters.slice(0, i).reduce((sum, [, numel]) => sum + numel, 0));
     const total = parameters.reduce((sum, [, numel]) => sum + numel, 0);
 
     // Every rank's slice: its elements with padding, and for each parameter in it the first element, the one after the last,
     // and where the first lies in the slice. Stage 1 joins all parameters and cuts the line; stage 3 cuts each one.
-    function cut(stage, ranks) {
-        const all = Array.from({ length: ranks }, () => [0, []]);
-        const part = 2 * Math.ceil(total / (2 * ranks));
-        all.forEach((slice, rank) => parameters.forEach(([, numel], i) => {
-            const length = stage === 3 ? Math.ceil(numel / ranks) : part;
-            const begin = rank * length - (stage === 3 ? 0 : starts[i]);
-            const [first, end] = [Math.max(0, begin), Math.min(numel, begin + length)];
-            if (first < end) slice[1].push([i, first, end, stage === 3 ? slice[0] : first - begin]);
-            slice[0] = stage === 3 ? slice[0] + length : part;
-        }));
-        return all;
-    }
+    const slicesOf = (stage, ranks) => data.slices.find(each => each.stage === stage && each.ranks === ranks).slices;
 
-    // A piece: parameter, first element, the one after the last, where it goes in the new slice, the old rank, and where it
-    // lies in that one's slice.
-    function pieces(old, [, mine]) {
-        return mine.flatMap(([i, first, end, at]) => old.flatMap(([, held], rank) => held.flatMap(([j, from, to, there]) => {
-            const [begin, stop] = [Math.max(first, from), Math.min(end, to)];
-            return i === j && begin < stop ? [[i, begin, stop, at + begin - first, rank, there + begin - from]] : [];
-        })));
-    }
-
-    shardlab.reshard = ({ saved, resumed, stage, rank }) => {
-        const [old, now] = [cut(1, saved), cut(stage, resumed)];
-        return { old, now, pieces: pieces(old, now[rank]) };
-    };
+    // What each new rank reads. A piece: parameter, first element, the one after the last, where it goes in the new slice, the
+    // old rank, and where it lies in that one's slice.
+    const piecesOf = ({ saved, resumed, stage }) =>
+        data.pieces.find(each => each.stage === stage && each.saved === saved && each.resumed === resumed).pieces;
 
     const numbers = [1, 2, 3, 4, 5, 6, 7, 8];
     const stages = { 1: "all parameters, joined (ZeRO-1)", 3: "each parameter (ZeRO-3)" };
@@ -46,7 +29,7 @@
         stage: { label: "the new ranks cut", values: [1, 3], start: 1, words: stage => stages[stage], list: true },
     };
 
-    function picture({ saved, resumed, rank }, { old, now }, width) {
+    function picture({ saved, resumed, rank }, { old, now, pieces }, width) {
         const [gap, high, ribbon] = [width < 480 ? 3 : 6, 26, 40];
         const most = Math.max(saved * old[0][0], resumed * now[0][0]);
         const each = (width - 4 - gap * (Math.max(saved, resumed, parameters.length) - 1)) / most;
@@ -62,7 +45,7 @@
                 ${from + wide} ${half} ${from + wide} ${y} Z" fill="${colour}" fill-opacity="${chosen ? 0.75 : 0.2}"/>`;
             if (chosen) strong += path; else faint += path;
         };
-        now.forEach((slice, which) => pieces(old, slice).forEach(([i, first, end, at, from, there]) => {
+        pieces.forEach((mine, which) => mine.forEach(([i, first, end, at, from, there]) => {
             const [colour, chosen, numel] = [colours[from], which === rank, end - first];
             const [upper, inner, lower] = [left(old, from) + there * each, whole(i, first), left(now, which) + at * each];
             flow(chosen, [upper, top + high], [inner, middle], numel, colour);
@@ -74,7 +57,7 @@
             const x = whole(i, 0);
             boxes += box(x, middle, numel, line) + text(x + numel * each / 2, middle + 18, "middle", name);
         });
-        for (const [slices, y] of [[old, top], [now, bottom]]) {
+        for (const [slices, y, isNew] of [[old, top, false], [now, bottom, true]]) {
             slices.forEach(([numel, held], which) => {
                 const x = left(slices, which);
                 // Padding is what lies between the parameters of a slice, and after them.
@@ -83,11 +66,11 @@
                     const before = i ? ends[i - 1][1] : 0;
                     if (before < at) boxes += box(x + before * each, y, at - before, `${line} stroke-dasharray="3 3" stroke-opacity="0.7"`);
                 });
-                const chosen = slices === now && which === rank;
+                const chosen = isNew && which === rank;
                 const named = numel * each > 50 ? `rank ${which}` : which;
                 boxes += box(x, y, numel, `${line} stroke-width="${chosen ? 3 : 1}"`)
                     + text(x + numel * each / 2, y + 18, "middle", named);
-                if (slices === now) boxes += box(x, y, numel, `fill="transparent" data-cell="${which}"`);
+                if (isNew) boxes += box(x, y, numel, `fill="transparent" data-cell="${which}"`);
             });
         }
         const [saves, resumes] = [saved, resumed].map(count => count === 1 ? "1 rank" : `${count} ranks`);
@@ -99,16 +82,17 @@
 
     function draw(values, width) {
         const rank = Math.min(values.rank, values.resumed - 1);
-        const found = shardlab.reshard({ ...values, rank });
-        const [body, height] = picture({ ...values, rank }, found, width);
-        const from = [...new Set(found.pieces.map(piece => piece[4]))].sort();
+        const [old, now, pieces] = [slicesOf(1, values.saved), slicesOf(values.stage, values.resumed), piecesOf(values)];
+        const mine = pieces[rank];
+        const [body, height] = picture({ ...values, rank }, { old, now, pieces }, width);
+        const from = [...new Set(mine.map(piece => piece[4]))].sort();
         const whom = from.length === 1 ? `rank ${from[0]}` : `ranks ${from.slice(0, -1).join(", ")} and ${from.at(-1)}`;
         const padding = slices => slices.length * slices[0][0] - total;
-        const reads = found.pieces.length === 0 ? "reads nothing: its slice is only padding"
-            : `reads ${count(found.pieces.length, "piece")} from ${whom} of ${values.saved}`;
+        const reads = mine.length === 0 ? "reads nothing: its slice is only padding"
+            : `reads ${count(mine.length, "piece")} from ${whom} of ${values.saved}`;
         const said = `Rank ${rank} of ${values.resumed} ${reads}. Nobody reads padding: `
-            + `${count(padding(found.old), "element")} before, ${padding(found.now) || "none"} now.`;
-        const rows = found.pieces.map(([i, first, end, , old, there]) => {
+            + `${count(padding(old), "element")} before, ${padding(now) || "none"} now.`;
+        const rows = mine.map(([i, first, end, , old, there]) => {
             const swatch = `<svg width="26" height="12" aria-hidden="true"><rect x="6" width="14" height="12"
                 fill="${colours[old]}"/></svg>`;
             const elements = end - first === 1 ? first : `${first} to ${end - 1}`;
@@ -118,7 +102,7 @@
         return { said, picture: svg(width, height, `Slices before and now. ${said}`, body) + below };
     }
 
-    shardlab.live("reshard", controls, draw, (live, redraw, read) => {
+    if (data) shardlab.live("reshard", controls, draw, (live, redraw, read) => {
         const slider = live.querySelector("[name=rank]");
         const end = () => slider.max = Math.max(1, read().resumed - 1);
         end();

@@ -90,8 +90,7 @@ fn sum(part: &Tensor, group: &Comm) -> Result<Tensor> {
     Ok(Tensor::from_vec(numbers, part.shape(), part.device())?)
 }
 
-/// Y = max(0, X·A)·C on one of the ranks that share A and C: what it holds of each matrix, from X to
-/// Y.
+/// Y = max(0, X·A)·C on one of the ranks that share A and C: what it holds of each matrix.
 fn mlp(way: Way, group: &Comm) -> Result<Vec<Held>> {
     let x = Tensor::new(&X, &Device::Cpu)?;
     let a = Tensor::new(&A, &Device::Cpu)?;

@@ -15,8 +15,8 @@
 //! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change. Where a reader can
 //!   choose among few enough cases, all are written into the page (`cases.rs`), and the script only
-//!   draws: `schedules.rs`, `plans.rs` and `cut.rs` (an MLP on ranks). Other scripts have formulas,
-//!   which are compared: `exposed.rs` (overlap), `mesh.rs`, `memory.rs`, `reshard.rs`,
+//!   draws: `schedules.rs`, `plans.rs`, `cut.rs` (an MLP on ranks) and `reshard.rs`. Other scripts
+//!   have formulas, which are compared: `exposed.rs` (overlap), `mesh.rs`, `memory.rs`,
 //!   `bad_batch.rs`, `straggler.rs` and `drift.rs`, with `noise.rs`
 //!
 //! `predictions.rs` asks each lab for the question on its page, and `decks.rs` makes the slides of
@@ -78,7 +78,6 @@ pub use outputs::{Output, compare, outputs, write};
 pub use over_a_step::{Keep, activations_over_a_step};
 pub use plans::steps;
 pub use predictions::predictions;
-pub use reshard::reshard_numbers;
 pub use schedules::numbers;
 pub use site::build;
 pub use straggler::straggler_numbers;

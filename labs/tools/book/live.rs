@@ -3,6 +3,7 @@
 use super::cut::cut_cases;
 use super::figures::figure;
 use super::plans::plans;
+use super::reshard::reshard_cases;
 use super::schedules::schedules;
 use anyhow::Result;
 use kit::show::Picture;
@@ -36,9 +37,10 @@ pub fn cases(name: &str) -> Result<String> {
         "schedule" => schedules(),
         "plans" => plans(),
         "cut" => cut_cases(),
+        "reshard" => reshard_cases(),
         _ => {
             let what = format!("no cases are written for the figure {name:?}");
-            Err(BadInput::new(what, "give schedule, plans or cut").into())
+            Err(BadInput::new(what, "give schedule, plans, cut or reshard").into())
         }
     }
 }
@@ -61,7 +63,7 @@ pub fn live(name: &str) -> Result<Picture> {
         // Thousands of cases, as the book has them: to find them again would take seconds.
         "schedule" => data(include_str!("../../../book/outputs/schedule.json")),
         "plans" => data(include_str!("../../../book/outputs/plans.json")),
-        "cut" => data(&cases(name)?),
+        "cut" | "reshard" => data(&cases(name)?),
         _ => String::new(),
     };
     let style = include_str!("../../../book/figures/figures.css");

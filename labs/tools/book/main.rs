@@ -161,7 +161,7 @@ fn numbers() -> Result<Value> {
     Ok(
         json!({ "cost": cost, "stages": stages, "ring": rings, "schedule": book::numbers()?, 
             "exposed": book::exposed_numbers(), "mesh": book::mesh_numbers()?, "memory": book::memory_numbers()?,
-            "reshard": book::reshard_numbers()?, "steps": book::steps()?,
+            "steps": book::steps()?,
             "bad-batch": book::bad_batch_numbers()?,
             "straggler": book::straggler_numbers()?, "drift": book::drift_numbers()? }),
     )

@@ -1,9 +1,10 @@
 //! The explorer of resharding: which new rank reads which elements of which old rank's slice.
 //!
-//! The figure's script (`book/figures/reshard.js`) cuts by the same rules, and book/browse.py
-//! compares both. Here real ranks shard the parameters with the library's ZeRO, and every element
-//! is followed from the rank that had it to the rank that has it.
+//! Real ranks shard the parameters with the library's ZeRO, and every element is followed from the
+//! rank that had it to the rank that has it. The figure's script (`book/figures/reshard.js`) shows
+//! it, and cuts nothing.
 
+use super::cases::json_of;
 use anyhow::Result;
 use serde_json::{Value, json};
 use shardlab::launch;
@@ -115,36 +116,57 @@ pub(crate) fn pieces(old: &[Slice], new: &Slice) -> Vec<Piece> {
     pieces
 }
 
-fn json_of(slices: &[Slice]) -> Value {
+/// The slices of all ranks for a script, each as its elements and the parts in it: parameter, first
+/// element, the one after the last, and the offset in the slice.
+fn json_of_slices(slices: &[Slice]) -> Value {
     let held = |held: &Held| json!([held.parameter, held.elements[0], held.elements[1], held.at]);
     let slice =
         |slice: &Slice| json!([slice.numel, slice.held.iter().map(held).collect::<Vec<_>>()]);
     json!(slices.iter().map(slice).collect::<Vec<_>>())
 }
 
-/// The library's slices and pieces for everything that a reader can choose.
-pub fn reshard_numbers() -> Result<Vec<Value>> {
+/// The pieces of a new rank, each as a part of its slice, the old rank, and the offset in the slice
+/// of that one.
+fn json_of_pieces(pieces: &[Piece]) -> Value {
+    let piece = |piece: &Piece| {
+        let Held { parameter, elements: [first, end], at } = piece.held;
+        json!([parameter, first, end, at, piece.from, piece.there])
+    };
+    json!(pieces.iter().map(piece).collect::<Vec<_>>())
+}
+
+/// Everything that a reader can choose, as JSON with one case per line:
+///
+/// - `parameters`: their names and elements
+/// - `slices`: for each stage and number of ranks, each rank's slice
+/// - `pieces`: for each new stage, number of new ranks and number of ranks that saved, what each of
+///   the new ranks reads
+pub(super) fn reshard_cases() -> Result<String> {
     let of = |stage| (1..=8).map(|ranks| slices(stage, ranks)).collect::<Result<Vec<_>>>();
     let old = of(Stage::One)?;
-    let mut all = Vec::new();
+    let mut all_slices = Vec::new();
+    let mut all_pieces = Vec::new();
     for (stage, new) in [(1, &old), (3, &of(Stage::Three)?)] {
-        for old in &old {
-            for new in new {
-                for (rank, slice) in new.iter().enumerate() {
-                    let piece = |piece: &Piece| {
-                        let Held { parameter, elements: [first, end], at } = piece.held;
-                        json!([parameter, first, end, at, piece.from, piece.there])
-                    };
-                    let pieces: Vec<Value> = pieces(old, slice).iter().map(piece).collect();
-                    all.push(json!({
-                        "saved": old.len(), "resumed": new.len(), "stage": stage, "rank": rank,
-                        "found": [json_of(old), json_of(new), pieces],
-                    }));
-                }
+        for new in new {
+            let resumed = new.len();
+            all_slices
+                .push(json!({ "stage": stage, "ranks": resumed, "slices": json_of_slices(new) }));
+            for old in &old {
+                let read = |slice: &Slice| json_of_pieces(&pieces(old, slice));
+                let pieces: Vec<Value> = new.iter().map(read).collect();
+                all_pieces.push(json!({
+                    "stage": stage, "resumed": resumed, "saved": old.len(), "pieces": pieces,
+                }));
             }
         }
     }
-    Ok(all)
+    let parameter =
+        |(name, shape): (&str, [usize; 2])| json!([name, shape.iter().product::<usize>()]);
+    Ok(json_of([
+        ("parameters", PARAMETERS.map(parameter).to_vec()),
+        ("slices", all_slices),
+        ("pieces", all_pieces),
+    ]))
 }
 
 #[cfg(test)]
@@ -173,15 +195,17 @@ mod tests {
     fn every_element_is_read_once() {
         let elements: usize =
             PARAMETERS.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
-        for row in reshard_numbers().unwrap().iter().filter(|row| row["rank"] == 0) {
-            let held = row["found"][1].as_array().unwrap().iter().flat_map(|slice| {
-                slice[1]
-                    .as_array()
-                    .unwrap()
+        for (stage, resumed) in [(Stage::One, 3), (Stage::One, 8), (Stage::Three, 5)] {
+            let new = slices(stage, resumed).unwrap();
+            for saved in 1..=8 {
+                let old = slices(Stage::One, saved).unwrap();
+                let read: usize = new
                     .iter()
-                    .map(|held| held[2].as_u64().unwrap() - held[1].as_u64().unwrap())
-            });
-            assert_eq!(held.sum::<u64>() as usize, elements, "{row}");
+                    .flat_map(|slice| pieces(&old, slice))
+                    .map(|piece| piece.held.elements[1] - piece.held.elements[0])
+                    .sum();
+                assert_eq!(read, elements, "{resumed} ranks of {saved}");
+            }
         }
     }
 }
