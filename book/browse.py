@@ -104,11 +104,7 @@ NUMBERS = """
         mesh(row) {
             const found = shardlab.mesh(row);
             const of = what => ["tensor", "data", "pipeline"].map(axis => what[axis]);
-            const near = (ours, theirs) => Math.abs(ours - theirs) <= 1e-9 * theirs;
-            const exact = JSON.stringify([of(found.at), of(found.groups), of(found.nodes), found.layers]);
-            const numbers = [found.parameters, found.state, ...of(found.sent)];
-            return exact !== JSON.stringify([row.at, row.groups, row.nodes, row.layers])
-                || ![...row.numbers, ...row.sent].every((number, i) => near(numbers[i], number));
+            return JSON.stringify([of(found.at), of(found.groups), of(found.nodes)]) !== JSON.stringify([row.at, row.groups, row.nodes]);
         },
         memory(row) {
             const { parameters, held } = shardlab.memory(row);
@@ -615,7 +611,7 @@ BAD = dict(style="width:900px", wide="<pre><code class=output style='display:blo
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
 FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch", "straggler", "drift"]
 # Those whose cases are written into the page.
-DRAWN = ["schedule", "plans", "cut", "reshard"]
+DRAWN = ["schedule", "plans", "cut", "reshard", "mesh"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
@@ -627,7 +623,7 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("plans", '"llama-3-8b",\n"llama-2-13b"', '"llama-2-13b",\n"llama-3-8b"'),
           ("exposed.js", "Math.max(free, backward * end / parameters)", "Math.max(free, backward * i / count)"),
           ("figures.css", ".live small {", ".live small { color: #999;"),
-          ("mesh.js", "2 * keys * width", "keys * width"), ("mesh.js", 'closest("[data-cell]")', 'closest("[data-none]")'),
+          ("mesh.js", "below *= sizes[axis]", "below += sizes[axis]"), ("mesh.js", 'closest("[data-cell]")', 'closest("[data-none]")'),
           ("memory.js", "(16 * number + 2)", "(17 * number)"), ("shared.js", "nextElementSibling.textContent = why", "nextElementSibling.textContent = ''"),
           ("bad-batch.js", "(1 - beta2) * g * g", "(1 - beta2) * gradient[i] * gradient[i]"),
           ("straggler.js", "Math.max(...computes));", "Math.min(...computes));"), ("drift.js", "sum + gradient[i], 0) / ranks", "sum + gradient[i], 0)"),

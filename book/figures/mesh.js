@@ -1,53 +1,35 @@
 // The mesh of a job: which ranks a rank communicates with along each axis, on which nodes they are, and the bytes that it
-// sends. The job is lab11's: Llama 3's model of 70 billion parameters with ZeRO-1.
+// sends. The job is lab11's: Llama 3's model of 70 billion parameters with ZeRO-1. What a rank holds and sends is data that
+// its planner wrote (labs/tools/book/mesh.rs says how). This script finds groups and nodes.
 {
     const { area, bytes, curves, frame, svg, table, text } = shardlab;
+    const source = document.querySelector('figure[data-figure="mesh"] > script[type="application/json"]');
+    const cases = JSON.parse(source?.textContent ?? "null")?.cases;
     const axes = ["tensor", "data", "pipeline"];
     const colours = { tensor: curves[0], data: curves[1], pipeline: curves[2] };
     const orders = { "pipeline farthest": axes, "data farthest": ["tensor", "pipeline", "data"] };
-    // The model, and the sequences of a step over all ranks. One sequence is a micro-batch. A weight has 2 bytes and a
-    // gradient 4; Adam has 12 for each parameter.
-    const model = { layers: 80, width: 8192, keys: 1024, inner: 28672, vocabulary: 128256, sequence: 8192 };
-    const batch = 512;
 
-    // Parameters of a stage on one of its tensor ranks: they divide matrices and tables, and have copies of norms.
-    function held({ pipeline, tensor }, stage) {
-        const { layers, width, keys, inner, vocabulary } = model;
-        const matrices = 2 * width * width + 2 * keys * width + 3 * inner * width;
-        const table = vocabulary * width / tensor;
-        return layers / pipeline * (matrices / tensor + 2 * width) + (stage === 0 ? table : 0)
-            + (stage === pipeline - 1 ? table + width : 0);
-    }
-
-    // A rank's place on each axis, its groups, their nodes, what it holds, and what it sends in a step.
+    // A rank's place on each axis, its groups, and how many nodes each of them is on.
     shardlab.mesh = ({ data, pipeline, tensor, order, node, rank }) => {
         const sizes = { data, pipeline, tensor };
-        const [at, stride, groups, nodes] = [{}, {}, {}, {}];
+        const [at, groups, nodes] = [{}, {}, {}];
         let below = 1;
         for (const axis of orders[order]) {
             at[axis] = Math.floor(rank / below) % sizes[axis];
-            stride[axis] = below;
+            groups[axis] = Array.from({ length: sizes[axis] }, (_, i) => rank + (i - at[axis]) * below);
+            nodes[axis] = new Set(groups[axis].map(rank => Math.floor(rank / node))).size;
             below *= sizes[axis];
         }
-        for (const axis of axes) {
-            groups[axis] = Array.from({ length: sizes[axis] }, (_, i) => rank + (i - at[axis]) * stride[axis]);
-            nodes[axis] = new Set(groups[axis].map(rank => Math.floor(rank / node))).size;
-        }
-        const stage = at.pipeline;
-        const [first, last] = [stage === 0, stage === pipeline - 1];
-        const layers = model.layers / pipeline;
-        const micro = Math.max(1, Math.floor(batch / data));
-        const parameters = held(sizes, stage);
-        // Bytes of a micro-batch between two layers. Four all-reduces for each layer, one at each end of the model.
-        const stream = 2 * model.sequence * model.width;
-        const calls = micro * (4 * layers + first + last);
-        const sent = {
-            tensor: calls * 2 * (tensor - 1) / tensor * stream,
-            data: (data - 1) / data * parameters * (4 + 2),
-            pipeline: micro * (!first + !last) * stream / tensor,
-        };
-        return { at, groups, nodes, stage, layers, micro, parameters, state: parameters * (2 + 4 + 12 / data), sent };
+        return { at, groups, nodes };
     };
+
+    // The layers of a stage, the parameters of a rank, the bytes of their state, and what it sends on each axis in a step. All
+    // stages between the first and the last are alike.
+    function held(sizes, stage) {
+        const { layers, stages } = cases.find(one => axes.every(axis => one[axis] === sizes[axis]));
+        const [parameters, state, sent] = stages.at(stage === 0 ? 0 : stage === sizes.pipeline - 1 ? -1 : 1);
+        return { layers, parameters, state, sent };
+    }
 
     const all = ({ data, pipeline, tensor }) => data * pipeline * tensor;
     const commas = value => value.toLocaleString("en");
@@ -112,14 +94,16 @@
         const count = all(values);
         const rank = Math.min(values.rank, count - 1);
         const found = shardlab.mesh({ ...values, rank });
-        const { at, groups, nodes, stage, layers, parameters, state, sent } = found;
+        const { at, groups, nodes } = found;
+        const stage = at.pipeline;
+        const { layers, parameters, state, sent } = held(values, stage);
         const [body, height] = picture({ ...values, rank }, found, width);
         const narrow = width < 480;
-        const rows = axes.map(axis => {
+        const rows = axes.map((axis, i) => {
             const swatch = `<svg width="26" height="12" aria-hidden="true"><rect x="6" width="14" height="12"
                 fill="${colours[axis]}"/></svg>`;
             const ranks = `<div>${list(groups[axis])}${narrow ? ` on ${on(nodes[axis])}` : ""}</div>`;
-            const most = groups[axis].length > 1 ? bytes(sent[axis]) : "nothing";
+            const most = groups[axis].length > 1 ? bytes(sent[i]) : "nothing";
             return [`${swatch} ${axis}`, ...(narrow ? [] : [at[axis]]), ranks, ...(narrow ? [] : [on(nodes[axis])]), most];
         });
         const heads = ["axis", ...(narrow ? [] : ["coordinate"]), "group", ...(narrow ? [] : ["on"]), "sends per step"];
@@ -134,7 +118,7 @@
         return { said, picture: svg(width, height, `The nodes of the job. ${said}`, body) + table(heads, rows) };
     }
 
-    shardlab.live("mesh", controls, draw, (live, redraw, read) => {
+    if (cases) shardlab.live("mesh", controls, draw, (live, redraw, read) => {
         const slider = live.querySelector("[name=rank]");
         const end = () => slider.max = Math.max(1, all(read()) - 1);
         end();

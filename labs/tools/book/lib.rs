@@ -15,9 +15,9 @@
 //! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change. Where a reader can
 //!   choose among few enough cases, all are written into the page (`cases.rs`), and the script only
-//!   draws: `schedules.rs`, `plans.rs`, `cut.rs` (an MLP on ranks) and `reshard.rs`. Other scripts
-//!   have formulas, which are compared: `exposed.rs` (overlap), `mesh.rs`, `memory.rs`,
-//!   `bad_batch.rs`, `straggler.rs` and `drift.rs`, with `noise.rs`
+//!   draws: `schedules.rs`, `plans.rs`, `cut.rs` (an MLP on ranks) and `reshard.rs`; `mesh.rs` does
+//!   so in part. Other scripts have formulas, which are compared: `exposed.rs` (overlap),
+//!   `memory.rs`, `bad_batch.rs`, `straggler.rs` and `drift.rs`, with `noise.rs`
 //!
 //! `predictions.rs` asks each lab for the question on its page, and `decks.rs` makes the slides of
 //! every lab.

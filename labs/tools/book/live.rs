@@ -2,6 +2,7 @@
 
 use super::cut::cut_cases;
 use super::figures::figure;
+use super::mesh::mesh_cases;
 use super::plans::plans;
 use super::reshard::reshard_cases;
 use super::schedules::schedules;
@@ -26,21 +27,22 @@ const SCRIPTS: [(&str, &str); 13] = [
     ("drift", include_str!("../../../book/figures/drift.js")),
 ];
 
-/// All cases that a reader can choose in an interactive figure, as JSON for its script, which
-/// computes nothing.
+/// All cases that a reader can choose in an interactive figure, as JSON for its script, which then
+/// has no formulas for them.
 ///
 /// # Errors
 ///
-/// [`BadInput`] where a figure's script computes, or where no interactive figure has this name.
+/// [`BadInput`] where a figure's script computes all, or where no interactive figure has this name.
 pub fn cases(name: &str) -> Result<String> {
     match name {
         "schedule" => schedules(),
         "plans" => plans(),
         "cut" => cut_cases(),
         "reshard" => reshard_cases(),
+        "mesh" => mesh_cases(),
         _ => {
             let what = format!("no cases are written for the figure {name:?}");
-            Err(BadInput::new(what, "give schedule, plans, cut or reshard").into())
+            Err(BadInput::new(what, "give schedule, plans, cut, reshard or mesh").into())
         }
     }
 }
@@ -63,7 +65,7 @@ pub fn live(name: &str) -> Result<Picture> {
         // Thousands of cases, as the book has them: to find them again would take seconds.
         "schedule" => data(include_str!("../../../book/outputs/schedule.json")),
         "plans" => data(include_str!("../../../book/outputs/plans.json")),
-        "cut" | "reshard" => data(&cases(name)?),
+        "cut" | "reshard" | "mesh" => data(&cases(name)?),
         _ => String::new(),
     };
     let style = include_str!("../../../book/figures/figures.css");

@@ -55,7 +55,7 @@ enum What {
     Figure { name: String },
     /// Print a run's --metrics, or lab01's --json, as SVG
     Plot { file: PathBuf },
-    /// Print the cases of an interactive figure whose script only draws, as JSON
+    /// Print the cases of an interactive figure for its script, as JSON
     Cases { name: String },
     /// Print the numbers that the scripts of interactive figures must compute, as JSON: called by
     /// book/browse.py
@@ -160,7 +160,7 @@ fn numbers() -> Result<Value> {
     let rings: Vec<_> = (2..=8).map(book::ring).collect();
     Ok(
         json!({ "cost": cost, "stages": stages, "ring": rings, "schedule": book::numbers()?, 
-            "exposed": book::exposed_numbers(), "mesh": book::mesh_numbers()?, "memory": book::memory_numbers()?,
+            "exposed": book::exposed_numbers(), "mesh": book::mesh_numbers(), "memory": book::memory_numbers()?,
             "steps": book::steps()?,
             "bad-batch": book::bad_batch_numbers()?,
             "straggler": book::straggler_numbers()?, "drift": book::drift_numbers()? }),

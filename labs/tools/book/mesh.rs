@@ -1,9 +1,10 @@
 //! The explorer of meshes: a rank's groups and nodes, what it holds, and the bytes that it sends on
 //! each axis.
 //!
-//! The figure's script (`book/figures/mesh.js`) has the same formulas, and book/browse.py compares
-//! both.
+//! What it holds and sends are cases for the figure's script (`book/figures/mesh.js`). The script
+//! finds groups and nodes itself, and book/browse.py compares both.
 
+use super::cases::json_of;
 use anyhow::{Context, Result};
 use labs::lab11::planner::model;
 use labs::lab11::strategy::{Cluster, Degrees, Device, Stage, Strategy, TrainingJob};
@@ -65,27 +66,49 @@ fn sent(job: &TrainingJob, strategy: &Strategy, stage: usize) -> [f64; 3] {
     ]
 }
 
-fn json(layout: &Layout, order: &str, node: usize, rank: usize) -> Result<Value> {
+/// What ranks hold and send for all degrees that a reader can choose, as JSON with one case per
+/// line. `stages` has the first stage, one in the middle and the last, as far as there are such:
+/// parameters, bytes of their state, and the bytes that a rank sends on each axis.
+pub(super) fn mesh_cases() -> Result<String> {
+    let mut cases = Vec::new();
+    for tensor in [1, 2, 4, 8] {
+        for data in [1, 2, 3, 4, 6, 8, 12, 16] {
+            for pipeline in [1, 2, 4, 8] {
+                let (job, strategy) = job(Coordinates { data, pipeline, tensor })?;
+                let state = job.bytes.on_a_rank(data);
+                let of = |stage: usize| {
+                    let held = held(&job, &strategy, stage);
+                    json!([held, held * state, sent(&job, &strategy, stage)])
+                };
+                let stages = BTreeSet::from([0, pipeline / 2, pipeline - 1]);
+                cases.push(json!({
+                    "tensor": tensor, "data": data, "pipeline": pipeline,
+                    "layers": strategy.layers_of(job.model.layers, 0),
+                    "stages": stages.into_iter().map(of).collect::<Vec<_>>(),
+                }));
+            }
+        }
+    }
+    Ok(json_of([("cases", cases)]))
+}
+
+/// A rank's place on each axis, its groups, and on how many nodes each of them is.
+fn json(layout: &Layout, order: &str, node: usize, rank: usize) -> Value {
     let sizes = layout.sizes;
-    let (job, strategy) = job(sizes)?;
     let at = layout.coordinates(rank);
-    let stage = at.pipeline;
-    let held = held(&job, &strategy, stage);
     let groups = AXES.map(|axis| layout.group(rank, axis));
     let nodes = groups.each_ref().map(|group| {
         let nodes: BTreeSet<usize> = group.iter().map(|rank| rank / node).collect();
         nodes.len()
     });
-    Ok(json!({
+    json!({
         "data": sizes.data, "pipeline": sizes.pipeline, "tensor": sizes.tensor, "order": order, "node": node, "rank": rank,
         "at": AXES.map(|axis| at.along(axis)), "groups": groups, "nodes": nodes,
-        "layers": strategy.layers_of(job.model.layers, stage),
-        "numbers": [held, held * job.bytes.on_a_rank(sizes.data)], "sent": sent(&job, &strategy, stage),
-    }))
+    })
 }
 
-/// The library's figures for some of the ranks that a reader can choose.
-pub fn mesh_numbers() -> Result<Vec<Value>> {
+/// The library's groups for some of the ranks that a reader can choose.
+pub fn mesh_numbers() -> Vec<Value> {
     let mut all = Vec::new();
     let orders = [
         ("pipeline farthest", Order::PipelineSlowest),
@@ -99,13 +122,13 @@ pub fn mesh_numbers() -> Result<Vec<Value>> {
                     let layout = Layout { sizes, order };
                     let count = layout.ranks();
                     for rank in BTreeSet::from([0, count / 3, count / 2, count - 1]) {
-                        all.push(json(&layout, words, node, rank)?);
+                        all.push(json(&layout, words, node, rank));
                     }
                 }
             }
         }
     }
-    Ok(all)
+    all
 }
 
 #[cfg(test)]
@@ -133,10 +156,11 @@ mod tests {
     fn rank_5_is_where_the_page_says() {
         let sizes = Coordinates { data: 2, pipeline: 2, tensor: 2 };
         let layout = Layout { sizes, order: Order::default() };
-        let rank = json(&layout, "pipeline farthest", 4, 5).unwrap();
+        let rank = json(&layout, "pipeline farthest", 4, 5);
         assert_eq!(rank["at"], json!([1, 0, 1]), "tensor rank 1, replica 0, stage 1");
         assert_eq!(rank["groups"], json!([[4, 5], [5, 7], [1, 5]]));
         assert_eq!(rank["nodes"], json!([1, 1, 2]));
-        assert_eq!(rank["layers"], 40);
+        let (job, strategy) = job(sizes).unwrap();
+        assert_eq!(strategy.layers_of(job.model.layers, 1), 40);
     }
 }
