@@ -170,7 +170,8 @@ impl fmt::Display for Layout {
 
 /// One rank's coordinates in a mesh, and its three groups.
 ///
-/// Eight ranks are two replicas of two stages of two tensor ranks. Replicas average their gradients:
+/// Eight ranks are two replicas of two stages of two tensor ranks. Replicas average their
+/// gradients:
 ///
 /// ```
 /// use shardlab::comm::Reduce;

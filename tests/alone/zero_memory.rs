@@ -65,8 +65,9 @@ fn what_is_offloaded_is_not_in_memory() {
     }
     let dir = tempfile::tempdir().unwrap();
     let ranks = 2;
+    // So wide that names and the like are far less than a hundredth of the gradients.
     let (config, corpus) =
-        config(ranks, |config| (config.shape.embd, config.shape.heads) = (128, 4));
+        config(ranks, |config| (config.shape.embd, config.shape.heads) = (256, 4));
     let all = launch::run(ranks, |comm| {
         let run = || -> anyhow::Result<(Gpt, Zero)> {
             let gpt = Gpt::new(&config.shape)?;
