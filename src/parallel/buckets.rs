@@ -198,6 +198,8 @@ pub(super) struct Averaging<T> {
     shard: Option<Vec<T>>,
     /// Vectors for buckets in flight, if a strategy keeps them from step to step.
     pub spare: Vec<Vec<T>>,
+    /// The largest [`bytes`](Averaging::bytes) when a bucket was started, where a strategy counts
+    /// them.
     pub peak_bytes: usize,
 }
 

@@ -1,9 +1,9 @@
 //! One training: a model that ranks divide by a [`Strategy`], and its steps.
 //!
 //! This is the one place that puts mesh, layers, stages, ZeRO and optimizer together and runs the
-//! micro-batches. One rank, plain data parallelism and a mesh of four axes are the same code: a
-//! model that no pipeline divides is a pipeline of one stage, whose schedule is one forward and one
-//! backward pass in turn.
+//! micro-batches. One rank, plain data parallelism and a mesh of three axes, with context ranks
+//! among the data ranks, are the same code: a model that no pipeline divides is a pipeline of one
+//! stage, whose schedule is one forward and one backward pass in turn.
 
 use super::{Config, Diverged};
 use crate::checkpoint;
@@ -92,6 +92,8 @@ impl Observer for () {}
 /// A step that was taken.
 pub struct TakenStep {
     /// The mean over the micro-batches of this rank's replica, in nats per token, on every rank.
+    /// Where replicas count different tokens, each is weighted by its own, and the mean over all
+    /// replicas is the job's.
     pub loss: f64,
     /// The norm of all gradients on all ranks, before clipping.
     pub grad_norm: f64,
@@ -311,7 +313,7 @@ impl Training {
         Setup::new(config, strategy).begin(comm)
     }
 
-    /// Takes one step on `text`, counted from 0. All ranks call it.
+    /// Takes step number `step`, from 0, on `text`. All ranks call it.
     ///
     /// # Errors
     /// [`Diverged`] on all ranks, if the norm is not finite: then nothing changes. If a pass, a
@@ -493,7 +495,8 @@ impl Training {
     }
 
     /// Runs `work`, such as an evaluation, with the whole model, which every rank holds in f32
-    /// meanwhile. All ranks call it, between steps.
+    /// meanwhile; where the strategy cuts the model, it stays until the training ends. All ranks
+    /// call it, between steps.
     ///
     /// # Errors
     /// If parameters cannot be gathered, and those of `work`.

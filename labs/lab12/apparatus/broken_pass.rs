@@ -1,8 +1,8 @@
 //! A pass with one mistake in it, most often in its attention.
 //!
-//! That attention is the library's ring in its plainest form: all blocks are gathered, and attended
-//! to in the order in which a ring would bring them. So it sends the same bytes, and without a
-//! mistake it would compute the same bits.
+//! That attention is the library's gather: all blocks at once, attended to in the order in which a
+//! ring would bring them. So it sends a ring's bytes, and without a mistake it would compute the
+//! gather's bits.
 
 use super::Break;
 use candle_core::{Error, Result, Shape, Tensor, bail};
@@ -18,7 +18,7 @@ use shardlab::tensor::{
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// A rank's pass over its slices of `batch`, with the mistake in it, if it is one of passes.
+/// A rank's pass, with the mistake in it, if it is one of passes. `batch` is sliced already.
 pub fn break_pass(
     broken: Break,
     context: &ContextParallel,
@@ -169,7 +169,7 @@ impl TensorOp for Layer {
     fn forward(&self, qkv: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let q = self.queries(qkv);
         let rows = q.slices.rows();
-        let &[sequences, ..] = dims else {
+        let &[sequences, _, _] = dims else {
             bail!("attention takes [sequences, positions, numbers], not {dims:?}")
         };
         let mine = self.mine(qkv);

@@ -111,8 +111,9 @@ impl Membership {
 
 /// A transport's side of a [`Pending`](super::Pending).
 pub(in crate::comm) trait Progress: Send {
+    /// Whether the collective is complete. Does a share of the work that is left, and never waits.
     fn test(&mut self) -> Result<bool>;
-    /// Waits, and returns when the collective was complete.
+    /// Waits, and returns the moment at which the collective was complete.
     fn wait(&mut self) -> Result<Instant>;
     /// The result, once [`Progress::wait`] has returned.
     fn take(self: Box<Self>) -> Box<dyn Any>;

@@ -2,7 +2,8 @@
 //! rank, gathered at once or passed around a ring.
 //!
 //! Both ways compute with the same blocks in the same order, beginning with this rank's own, so
-//! their results are bitwise the same.
+//! their results are bitwise the same. The gradients of keys and values are added up in another
+//! order: by ranks in a gather, along the way in a ring.
 
 use super::Exchange;
 use crate::comm::{Comm, Reduce};
