@@ -225,6 +225,8 @@ impl<'a> Setup<'a> {
             config.ranks,
             strategy.data
         );
+        let config = &config.under(&strategy); // its micro-batches are this training's
+
         // A rank has one place on each axis, and a group of ranks along each.
         let mesh = Mesh::new(comm, strategy.layout())?;
         let pipeline = mesh.group(Axis::Pipeline);
@@ -602,6 +604,18 @@ mod tests {
         };
         assert_eq!([first, last], [Some(2.0 / 3.0), Some(4.0 / 3.0)]);
         assert!(weights(false).iter().all(Option::is_none), "whole sequences weigh alike");
+    }
+
+    #[test]
+    fn micro_batches_are_the_strategys_where_it_names_them() {
+        let corpus = Corpus::embedded().unwrap();
+        let config = Config::small(1, &corpus);
+        let strategy = "dp=1,mb=2,m=3".parse().unwrap();
+        let training = Training::new(&config, &strategy, &Comm::alone()).unwrap();
+        let passes = training.draw(&corpus.train, 0, &mut ()).unwrap();
+        let sizes: Vec<usize> = passes.iter().map(|(batch, _)| batch.sequences.len()).collect();
+        assert_eq!(sizes, [2; 3]);
+        assert_eq!((training.config.batch, training.config.grad_accum), (2, 3));
     }
 
     #[test]
