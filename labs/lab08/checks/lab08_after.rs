@@ -2,8 +2,8 @@
 
 use exercise::first;
 use kit::check::{Evidence, run};
-use shardlab::Result;
 use lab08::skipping::{Counters, Ranges, SkipPolicy, StepSize};
+use shardlab::Result;
 use std::process::ExitCode;
 
 const SIZE: StepSize = StepSize { accumulation: 8, samples: 16 };

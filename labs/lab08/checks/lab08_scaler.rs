@@ -3,8 +3,8 @@
 
 use exercise::Scaler;
 use kit::check::{Evidence, is_near, number, run};
-use shardlab::Result;
 use lab08::skipping::{LossScaler, ScalerConfig, ScalerRule};
+use shardlab::Result;
 use shardlab::train::global_norm;
 use std::process::ExitCode;
 
