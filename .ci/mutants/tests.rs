@@ -48,7 +48,7 @@ pub fn compile(list: &[Edit], arguments: &[&str]) -> Result<String> {
         .current_dir(folder()?)
         .args(arguments)
         .args(ROOMS.iter().flat_map(|room| ["--package", room.package]))
-        .args(["--package", "tests"])
+        .args(["--package", "library", "--package", "tests"])
         .args(["--offline", "--message-format", "short", "--target-dir", "target"])
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -69,7 +69,7 @@ fn switched(edit: &Edit) -> String {
 /// program. Returns what noticed the edit.
 pub fn noticed(room: &Room, built: &str, number: usize, limit: f64) -> Result<Option<String>> {
     let mut found = failed([room.package, room.home, room.units], built, number, limit)?;
-    for tests in [["library", ".", room.modules], ["all", "tests", room.modules]] {
+    for tests in [["library", "tests/library", room.modules], ["all", "tests", room.modules]] {
         if found.is_none() && !room.modules.is_empty() {
             found = failed(tests, built, number, limit)?;
         }
