@@ -42,8 +42,6 @@ mod matrix;
 mod number;
 mod pack;
 mod product;
-#[cfg(test)]
-mod tests;
 mod tile;
 
 pub use kernel::Way;

@@ -104,14 +104,3 @@ pub enum Write {
     Replace,
     Add,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[should_panic(expected = "outside its slice")]
-    fn a_matrix_larger_than_its_slice_is_refused() {
-        Matrix::strided(&[0.0; 11], 3, 4, 4);
-    }
-}

@@ -1,7 +1,7 @@
 //! All ways of this machine against the definition, number by number, and against what a processor
 //! with the instruction computed.
 
-use crate::{BLOCK, Matrix, Number, Way, Write, matmul};
+use bf16_products::{BLOCK, Matrix, Number, Way, Write, matmul};
 use half::bf16;
 use proptest::prelude::*;
 
@@ -285,4 +285,34 @@ fn absurd_strides_are_outside() {
     }
     // Nothing is inside of anything.
     assert_eq!(Matrix::strided(&[0f32; 0], 0, 1 << 40, 1 << 40).shape(), [0, 1 << 40]);
+}
+
+#[test]
+#[should_panic(expected = "outside its slice")]
+fn a_matrix_larger_than_its_slice_is_refused() {
+    Matrix::strided(&[0.0; 11], 3, 4, 4);
+}
+
+/// `half` rounds as the instruction does, but keeps numbers below the normal range.
+#[test]
+fn numbers_are_rounded_to_the_nearest() {
+    const SIGN: u32 = 0x8000_0000;
+    for bits in (0..u32::MAX).step_by(4099) {
+        let x = f32::from_bits(bits);
+        let expected = bf16::from_f32(x).to_f32();
+        let got = f32::from_bits(x.rounded());
+        if x.is_nan() {
+            assert!(got.is_nan());
+        } else if x.abs() < f32::MIN_POSITIVE {
+            assert_eq!(got.to_bits(), bits & SIGN);
+        } else {
+            assert_eq!(got, expected, "{x}");
+            assert_eq!(bf16::from_f32(x).rounded(), got.to_bits());
+        }
+    }
+    // Halfway between two numbers: to the even one.
+    assert_eq!(f32::from_bits(0x3f80_8000).rounded(), 0x3f80_0000);
+    assert_eq!(f32::from_bits(0x3f81_8000).rounded(), 0x3f82_0000);
+    assert_eq!(f32::MAX.rounded(), f32::INFINITY.to_bits());
+    assert_eq!(bf16::from_bits(0x8001).rounded(), SIGN);
 }
