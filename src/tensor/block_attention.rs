@@ -108,6 +108,36 @@ impl BlockAttention {
         self.kv_heads * self.head
     }
 
+    /// The queries, which are at the front of a rank's rows of queries, keys and values.
+    pub fn queries<'a>(&self, qkv: &'a [f32], slices: &'a Slices) -> Rows<'a> {
+        Rows {
+            numbers: qkv,
+            stride: self.width() + 2 * self.kv_width(),
+            slices,
+        }
+    }
+
+    /// The keys and values behind them, as ranks send them: [sequences, rows, keys | values].
+    pub fn keys_and_values(&self, qkv: &[f32]) -> Vec<f32> {
+        let width = self.width();
+        let rows = qkv.chunks_exact(width + 2 * self.kv_width());
+        rows.flat_map(|row| &row[width..]).copied().collect()
+    }
+
+    /// A block of keys and values that a rank has sent.
+    pub fn block<'a>(&self, kv: &'a [f32], slices: &'a Slices) -> Rows<'a> {
+        Rows { numbers: kv, stride: 2 * self.kv_width(), slices }
+    }
+
+    /// Puts the gradients of keys and values behind those of the queries.
+    pub fn put_behind_queries(&self, dqkv: &mut [f32], dkv: &[f32]) {
+        let width = self.width();
+        let rows = dqkv.chunks_exact_mut(width + 2 * self.kv_width());
+        for (row, dkv) in rows.zip(dkv.chunks_exact(2 * self.kv_width())) {
+            row[width..].copy_from_slice(dkv);
+        }
+    }
+
     /// The running result of `rows` queries in each of `sequences`, which have seen no key.
     pub fn begin(&self, sequences: usize, rows: usize) -> Running {
         let each = sequences * self.heads.len() * rows;

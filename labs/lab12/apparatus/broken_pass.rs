@@ -10,10 +10,10 @@ use half::bf16;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::model::{Attend, Heads, Pass};
+use shardlab::parallel::context::all_gather;
 use shardlab::parallel::{ContextParallel, Strategy};
 use shardlab::tensor::{
-    BlockAttention, Documents, Dropout, Precision, Rows, Running, Slices, Stored, TensorOp, apply,
-    read,
+    BlockAttention, Documents, Dropout, Rows, Running, Slices, TensorOp, apply, read,
 };
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -99,34 +99,8 @@ struct Layer {
 }
 
 impl Layer {
-    /// The queries at the front of the rows of qkv.
     fn queries<'a>(&'a self, qkv: &'a [f32]) -> Rows<'a> {
-        let stride = self.attention.width() + 2 * self.attention.kv_width();
-        Rows {
-            numbers: qkv,
-            stride,
-            slices: &self.slices[self.group.rank()],
-        }
-    }
-
-    /// This rank's own keys and values [sequences, rows, keys | values].
-    fn mine(&self, qkv: &[f32]) -> Vec<f32> {
-        let width = self.attention.width();
-        let row = width + 2 * self.attention.kv_width();
-        qkv.chunks_exact(row).flat_map(|row| &row[width..]).copied().collect()
-    }
-
-    /// All ranks' keys and values, in the type in which the library sends them.
-    fn gather(&self, mine: &[f32]) -> Result<Vec<f32>> {
-        fn gather<T: Stored>(group: &Comm, mine: &[f32]) -> Result<Vec<f32>> {
-            let mut all = vec![T::zeroed(); group.size() * mine.len()];
-            group.all_gather(&T::narrowed(mine), &mut all).map_err(Error::wrap)?;
-            Ok(T::widened(all))
-        }
-        match self.attention.products {
-            Precision::F32 => gather::<f32>(&self.group, mine),
-            Precision::Bf16 => gather::<bf16>(&self.group, mine),
-        }
+        self.attention.queries(qkv, &self.slices[self.group.rank()])
     }
 
     /// The ranks in the order in which a ring would bring their blocks: this one, and those before.
@@ -172,13 +146,12 @@ impl TensorOp for Layer {
         let &[sequences, _, _] = dims else {
             bail!("attention takes [sequences, positions, numbers], not {dims:?}")
         };
-        let mine = self.mine(qkv);
-        let all = self.gather(&mine)?;
-        let stride = 2 * self.attention.kv_width();
+        let mine = self.attention.keys_and_values(qkv);
+        let all = all_gather(&self.group, self.attention.products, &mine)?;
         let mut running = self.attention.begin(sequences, rows);
         for owner in self.owners() {
             let numbers = &all[owner * mine.len()..(owner + 1) * mine.len()];
-            let block = Rows { numbers, stride, slices: &self.slices[owner] };
+            let block = self.attention.block(numbers, &self.slices[owner]);
             if self.broken == Break::NoRescale {
                 let mut of_block = self.attention.begin(sequences, rows);
                 self.attention.attend(&mut of_block, q, block);
@@ -207,9 +180,8 @@ impl TensorOp for Layer {
         let q = self.queries(qkv);
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let means = read(y, |y| Ok(self.attention.means(y, dy, q.slices.rows())))?;
-        let mine = self.mine(qkv);
-        let all = self.gather(&mine)?;
-        let stride = 2 * self.attention.kv_width();
+        let mine = self.attention.keys_and_values(qkv);
+        let all = all_gather(&self.group, self.attention.products, &mine)?;
         let mut dqkv = vec![0.0; qkv.len()];
         let mut parts = vec![0.0; all.len()];
         for owner in self.owners() {
@@ -218,7 +190,7 @@ impl TensorOp for Layer {
                 Break::StaleKv => &mine[..], // the first round's, in all rounds
                 _ => &all[of_owner.clone()],
             };
-            let block = Rows { numbers, stride, slices: &self.slices[owner] };
+            let block = self.attention.block(numbers, &self.slices[owner]);
             let dkv = &mut parts[of_owner];
             self.attention.gradients((q, block), dy, (log_sums, &means), (&mut dqkv, dkv));
             self.round_partials(dkv);
@@ -226,11 +198,7 @@ impl TensorOp for Layer {
         }
         let mut dkv = vec![0.0; mine.len()];
         self.group.reduce_scatter(&parts, &mut dkv, Reduce::Sum).map_err(Error::wrap)?;
-        let width = self.attention.width();
-        let rows = dqkv.chunks_exact_mut(q.stride);
-        for (row, dkv) in rows.zip(dkv.chunks_exact(stride)) {
-            row[width..].copy_from_slice(dkv);
-        }
+        self.attention.put_behind_queries(&mut dqkv, &dkv);
         Ok(dqkv)
     }
 }

@@ -47,27 +47,8 @@ impl AcrossBlocks {
         AcrossBlocks { exchange, ..self }
     }
 
-    /// The queries at the front of the rows of qkv.
     fn queries<'a>(&'a self, qkv: &'a [f32]) -> Rows<'a> {
-        let stride = self.attention.width() + 2 * self.attention.kv_width();
-        Rows {
-            numbers: qkv,
-            stride,
-            slices: &self.slices[self.group.rank()],
-        }
-    }
-
-    /// The keys and values of `owner`.
-    fn block<'a>(&'a self, kv: &'a [f32], owner: usize) -> Rows<'a> {
-        let stride = 2 * self.attention.kv_width();
-        Rows { numbers: kv, stride, slices: &self.slices[owner] }
-    }
-
-    /// This rank's own keys and values, as ranks send them: [sequences, rows, keys | values].
-    fn mine(&self, qkv: &[f32]) -> Vec<f32> {
-        let width = self.attention.width();
-        let row = width + 2 * self.attention.kv_width();
-        qkv.chunks_exact(row).flat_map(|row| &row[width..]).copied().collect()
+        self.attention.queries(qkv, &self.slices[self.group.rank()])
     }
 
     /// The rank whose block is here in `round`, if blocks move to the next rank in every round.
@@ -98,7 +79,8 @@ impl AcrossBlocks {
             let all = all_gather(&group, precision, &kv)?;
             for round in 0..ranks {
                 let owner = self.owner(round);
-                each(round, self.block(&all[owner * kv.len()..(owner + 1) * kv.len()], owner))?;
+                let kv = &all[owner * kv.len()..(owner + 1) * kv.len()];
+                each(round, self.attention.block(kv, &self.slices[owner]))?;
             }
             return Ok(());
         }
@@ -107,7 +89,7 @@ impl AcrossBlocks {
             if more {
                 send(&group, precision, &kv, self.next())?; // travels while this rank computes
             }
-            each(round, self.block(&kv, self.owner(round)))?;
+            each(round, self.attention.block(&kv, &self.slices[self.owner(round)]))?;
             if more {
                 recv(&group, precision, &mut kv, self.previous())?;
             }
@@ -129,7 +111,7 @@ impl TensorOp for AcrossBlocks {
             bail!("attention of {rows} positions with rows of {}: {dims:?}", q.stride);
         }
         let mut running = self.attention.begin(sequences, rows);
-        self.rounds("forward pass", self.mine(qkv), |_, block| {
+        self.rounds("forward pass", self.attention.keys_and_values(qkv), |_, block| {
             self.attention.attend(&mut running, q, block);
             Ok(())
         })?;
@@ -154,7 +136,7 @@ impl TensorOp for AcrossBlocks {
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let means = read(y, |y| Ok(self.attention.means(y, dy, q.slices.rows())))?;
         let mut dqkv = vec![0.0; qkv.len()];
-        let kv = self.mine(qkv);
+        let kv = self.attention.keys_and_values(qkv);
         let len = kv.len();
         // The gradients of all ranks' keys and values, as far as this rank's queries make them; in
         // a ring, only those of this rank's.
@@ -183,11 +165,7 @@ impl TensorOp for AcrossBlocks {
         } else if ranks > 1 {
             add(&mut parts, &group, self.previous())?;
         }
-        let width = self.attention.width();
-        let rows = dqkv.chunks_exact_mut(q.stride);
-        for (row, dkv) in rows.zip(parts.chunks_exact(q.stride - width)) {
-            row[width..].copy_from_slice(dkv);
-        }
+        self.attention.put_behind_queries(&mut dqkv, &parts);
         Ok(dqkv)
     }
 }
@@ -201,7 +179,10 @@ fn add(sum: &mut [f32], group: &Comm, from: usize) -> Result<()> {
 }
 
 /// All ranks' numbers, which travel in `precision`.
-fn all_gather(group: &Comm, precision: Precision, mine: &[f32]) -> Result<Vec<f32>> {
+///
+/// # Errors
+/// If the collective fails.
+pub fn all_gather(group: &Comm, precision: Precision, mine: &[f32]) -> Result<Vec<f32>> {
     fn gather<T: Stored>(group: &Comm, mine: &[f32]) -> Result<Vec<f32>> {
         let mut all = vec![T::zeroed(); group.size() * mine.len()];
         group.all_gather(&T::narrowed(mine), &mut all).map_err(Error::wrap)?;

@@ -21,6 +21,8 @@
 mod blocks;
 mod ulysses;
 
+pub use blocks::all_gather;
+
 use crate::comm::Comm;
 use crate::data::Batch;
 use crate::error::BadInput;
