@@ -14,7 +14,7 @@ use super::queue::Queue;
 use crate::comm;
 use crate::tensor::stored::add;
 use crate::tensor::{Copies, Listener, Params, ShardedGradients, Spec, Stored};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -157,7 +157,7 @@ impl<T: Stored> Reducer<T> {
         }
         self.arrive(params, &mut step, true)?;
         step.finished = true;
-        step.ensure_complete()?;
+        step.ensure_complete(params)?;
         Ok(std::mem::take(&mut step.averaged))
     }
 
@@ -174,7 +174,13 @@ impl<T: Stored> ShardedGradients for Reducer<T> {
         add: &mut dyn FnMut(&mut [f32]),
     ) -> candle_core::Result<()> {
         let Slot { bucket, offset } = self.slots[spec.index];
-        let Bucket { filling, numel, .. } = &mut self.step().buckets[bucket];
+        let mut step = self.step();
+        if step.finished {
+            candle_core::bail!(
+                "a backward pass came after its step had ended; begin the next step first"
+            );
+        }
+        let Bucket { filling, numel, .. } = &mut step.buckets[bucket];
         let gradients = filling.get_or_insert_with(|| vec![T::zeroed(); *numel]);
         T::change(&mut gradients[offset..][..spec.numel()], add);
         Ok(())
@@ -184,6 +190,8 @@ impl<T: Stored> ShardedGradients for Reducer<T> {
 /// How far a step has averaged its gradients.
 pub(super) struct Averaging<T> {
     buckets: Vec<Bucket<T>>,
+    /// Whether each parameter got a gradient since the step began, by its index.
+    reached: Vec<bool>,
     /// Whether the next backward pass is the step's last.
     last: bool,
     /// Whether the backward pass continues while buckets are averaged.
@@ -239,6 +247,7 @@ impl<T: Stored> Averaging<T> {
         };
         Averaging {
             buckets: sizes.into_iter().enumerate().map(bucket).collect(),
+            reached: vec![false; slots.len()],
             last: true,
             overlap,
             in_flight: Queue::default(),
@@ -256,6 +265,7 @@ impl<T: Stored> Averaging<T> {
             bucket.started = 0;
             bucket.filling = None;
         }
+        self.reached.fill(false);
         self.in_flight = Queue::default();
         self.averaged.clear();
         self.finished = false;
@@ -266,6 +276,7 @@ impl<T: Stored> Averaging<T> {
         if self.finished {
             self.begin();
         }
+        self.reached[parameter] = true;
         let bucket = &mut self.buckets[bucket];
         if !bucket.complete.contains(&parameter) {
             bucket.complete.push(parameter);
@@ -321,15 +332,11 @@ impl<T: Stored> Averaging<T> {
 
     /// Refuses a step in which a parameter got no gradient, or in which gradients were averaged
     /// twice.
-    fn ensure_complete(&self) -> Result<()> {
-        let more_than = |times| self.buckets.iter().filter(|bucket| bucket.started > times).count();
-        let done = more_than(0);
-        let twice = more_than(1);
-        let all = self.buckets.len();
-        ensure!(
-            done == all,
-            "{done} of {all} gradient buckets were averaged: a parameter got no gradient in this step"
-        );
+    fn ensure_complete(&self, params: &Params) -> Result<()> {
+        if let Some(missing) = params.specs().iter().find(|spec| !self.reached[spec.index]) {
+            bail!("{} got no gradient in this step", missing.name);
+        }
+        let twice = self.buckets.iter().filter(|bucket| bucket.started > 1).count();
         ensure!(
             twice == 0 || self.keeps_shard(),
             "{twice} gradient buckets were averaged more than once in this step: more than one backward pass was its last"
@@ -434,13 +441,14 @@ mod tests {
         assert!(!step.complete(0, 0), "the same parameter twice is not two parameters");
         assert!(step.complete(0, 1));
         assert!(!step.complete(0, 1));
-        assert!(step.ensure_complete().is_err(), "bucket 1 has got nothing");
+        let params = params();
+        assert!(step.ensure_complete(&params).is_err(), "bucket 1 has got nothing");
         assert_eq!(step.start_incomplete(), [0], "1's second gradient must not get lost");
         for parameter in 2..6 {
             step.complete(1, parameter);
         }
         assert_eq!(step.buckets.iter().map(|bucket| bucket.started).collect::<Vec<_>>(), [2, 1]);
-        assert!(step.ensure_complete().is_ok());
+        assert!(step.ensure_complete(&params).is_ok());
         // What is left of a step that failed does not count in the next one.
         step.complete(0, 0);
         step.begin();

@@ -9,9 +9,10 @@ use crate::suite::zero::{
     rounding_explains_no_mistake, stages_take_the_same_steps, state_goes_from_stage_to_stage,
     train, two_groups_train_side_by_side,
 };
+use candle_core::{DType, Device, Var};
 use shardlab::comm::Comm;
 use shardlab::launch;
-use shardlab::model::{Gpt, Pass};
+use shardlab::model::{Gpt, LinearStack, Pass};
 use shardlab::parallel::zero::{
     EventKind, Gatherer, MemoryUsage, Offload, OffloadFolder, Stage, Wrap, Zero, ZeroConfig,
 };
@@ -777,24 +778,50 @@ fn averaging_a_step_twice_is_an_error_in_stages_0_and_1() {
     }
 }
 
+/// Also where the rest of its bucket is complete.
 #[test]
 fn a_parameter_without_a_gradient_is_an_error() {
-    use shardlab::tensor::{Init, Params};
-    for (stage, says) in [
-        (Stage::One, "0 of 1 gradient buckets were averaged"),
-        (Stage::Two, "0 of 1 gradient buckets were averaged"),
-        (Stage::Three, "0 of 1 gradient buckets were averaged"),
-    ] {
+    use shardlab::tensor::{Init, Params, linear};
+    for stage in Stage::ALL {
+        for shape in [&[3][..], &[2, 4]] {
+            let error = launch::run(2, |comm| {
+                let params = Params::new();
+                let used = params.declare("used", &[2, 4], Init::Constant(1.0))?;
+                params.declare("unused", shape, Init::Constant(1.0))?;
+                params.allocate(0);
+                let config = ZeroConfig::new(stage, Precision::F32, ADAMW);
+                let mut zero = Zero::new(&params, &comm, config)?;
+                zero.begin()?;
+                zero.synchronise(true);
+                let x = Var::ones((1, 4), DType::F32, &Device::Cpu)?;
+                linear(&x, &used, Precision::F32)?.sum_all()?.backward()?;
+                zero.finish()
+            });
+            let error = format!("{:#}", error.map(drop).unwrap_err());
+            assert!(error.contains("unused got no gradient in this step"), "{stage:?}: {error}");
+        }
+    }
+}
+
+/// Stages 2 and 3 would lose the first gradients of a step that was not begun.
+#[test]
+fn a_step_that_was_not_begun_is_an_error_where_gradients_are_sharded() {
+    for stage in [Stage::Two, Stage::Three] {
         let error = launch::run(2, |comm| {
-            let params = Params::new();
-            params.declare("unused", &[3], Init::Constant(1.0))?;
-            params.allocate(0);
-            let mut zero =
-                Zero::new(&params, &comm, ZeroConfig::new(stage, Precision::F32, ADAMW))?;
+            let model = LinearStack::new(&[4, 4])?;
+            let config = ZeroConfig::new(stage, Precision::F32, ADAMW);
+            let mut zero = Zero::init(&model.params, &comm, config, 0)?;
             zero.begin()?;
-            zero.finish()
+            model.loss(&[0.5; 4])?.backward()?;
+            zero.finish()?;
+            zero.step(1e-3, 1.0)?;
+            zero.open()?;
+            Ok(model.loss(&[0.5; 4])?.backward()?)
         });
         let error = format!("{:#}", error.map(drop).unwrap_err());
-        assert!(error.contains(says), "{error}");
+        assert!(
+            error.contains("a backward pass came after its step had ended"),
+            "{stage:?}: {error}"
+        );
     }
 }
