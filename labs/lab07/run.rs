@@ -105,7 +105,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         Setup::new(&plan.config, &plan.strategy).zero(lab.zero.clone()).begin(comm)?;
     let text = &lab.corpus.train;
     let mut observer: Box<dyn Observer> = match lab.broken {
-        Some(Break::EarlyAverage) => Box::new(NumberedBackwards::of(&mut training, text)),
+        Some(Break::EarlyAverage) => Box::new(NumberedBackwards::of(&mut training)),
         _ => Box::new(()),
     };
     let mesh = training.mesh.clone();

@@ -17,4 +17,4 @@ pub use diverged::Diverged;
 pub use evaluate::evaluate;
 pub use replicas::{all_hashes, distance};
 pub use schedule::LrSchedule;
-pub use training::{ComputedStep, Observer, Setup, StepTimes, TakenStep, Training};
+pub use training::{ComputedStep, MicroBatch, Observer, Setup, StepTimes, TakenStep, Training};

@@ -16,7 +16,7 @@ use crate::parallel::strategy::{Offloaded, Strategy};
 use crate::parallel::zero::Offload;
 use crate::parallel::{Averaged, ContextParallel, TensorParallel, Zero, ZeroConfig};
 use crate::tensor::{Listener, Params, Spec, counted};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -68,12 +68,29 @@ pub struct Training {
     _listener: Option<Listener>,
 }
 
-/// What a lab watches in a step, or changes on purpose. Its methods do nothing by themselves.
+/// A micro-batch that a rank is about to draw.
+#[derive(Clone, Copy)]
+pub struct MicroBatch<'a> {
+    /// This replica's sampler.
+    pub sampler: Sampler,
+    pub text: &'a [u32],
+    pub step: usize,
+    /// Counted from 0 in the step.
+    pub number: usize,
+}
+
+impl MicroBatch<'_> {
+    pub fn draw(&self) -> Batch {
+        self.sampler.batch(self.text, self.step, self.number)
+    }
+}
+
+/// What a lab watches in a step, or changes on purpose. Its methods change nothing by themselves.
 pub trait Observer {
-    /// Gets each micro-batch as it was drawn, and returns the one to train on.
-    fn drawn(&mut self, micro_batch: usize, batch: Batch) -> Batch {
-        let _ = micro_batch;
-        batch
+    /// Returns the batch to train on. Where targets do not count
+    /// ([`IGNORED`](crate::tensor::IGNORED)), its documents say so on every rank.
+    fn batch(&mut self, micro_batch: MicroBatch) -> Batch {
+        micro_batch.draw()
     }
 
     /// Looks at gradients that are averaged, before they are used.
@@ -214,7 +231,8 @@ impl<'a> Setup<'a> {
     ///
     /// # Errors
     /// If the strategy cannot divide this model or these ranks, or the trainer does not run it; if
-    /// weights cannot be read, or a collective fails.
+    /// it is to begin with both a folder's weights and other values; if weights cannot be read, or
+    /// a collective fails.
     pub fn begin(self, comm: &Comm) -> Result<Training> {
         let Setup { config, strategy, zero, init_from, values, layers, listen } = self;
         strategy.check(&config.shape)?;
@@ -257,7 +275,10 @@ impl<'a> Setup<'a> {
         let listener = listen.map(|listen| listen(&params)); // before those that average
         let zero = ZeroConfig { offload: offload(&strategy, zero.offload), ..zero };
         let zero = match (values, init_from) {
-            (Some(values), _) => Zero::begin_with(&params, data, zero, &*values)?,
+            (Some(_), Some(_)) => bail!(
+                "a training begins with given values or with a folder's weights, not with both"
+            ),
+            (Some(values), None) => Zero::begin_with(&params, data, zero, &*values)?,
             (None, Some(folder)) => {
                 params.allocate(config.seed);
                 if data.rank() == 0 {
@@ -379,8 +400,8 @@ impl Training {
         observer: &mut dyn Observer,
     ) -> Result<Vec<(Batch, Pass)>> {
         let sampler = self.sampler();
-        let drawn = |micro| observer.drawn(micro, sampler.batch(text, step, micro));
-        self.with_passes(step, (0..self.micro_batches()).map(drawn).collect())
+        let draw = |number| observer.batch(MicroBatch { sampler, text, step, number });
+        self.with_passes(step, (0..self.micro_batches()).map(draw).collect())
     }
 
     /// The sampler of this rank's replica.
@@ -392,7 +413,8 @@ impl Training {
     /// their weights in the step's mean. All ranks call it.
     ///
     /// # Errors
-    /// If the sum of the weights over the ranks fails.
+    /// If targets do not count in a batch without documents, or the sum of the weights over the
+    /// ranks fails.
     pub fn with_passes(&self, step: usize, batches: Vec<Batch>) -> Result<Vec<(Batch, Pass)>> {
         let mut micro_batches = Vec::new();
         for batch in batches {
@@ -408,12 +430,19 @@ impl Training {
     /// Gives each pass its part of the step's tokens as its weight, where parts can differ: among
     /// ranks that share sequences, and where packed documents end without a target.
     fn weigh(&self, micro_batches: &mut [(Batch, Pass)]) -> Result<()> {
-        let packed = micro_batches.iter().any(|(batch, _)| !batch.documents.is_empty());
-        if self.strategy.context == 1 && !packed {
-            return Ok(());
-        }
         let tokens: Vec<usize> =
             micro_batches.iter().map(|(batch, _)| counted(&batch.targets)).collect();
+        let packed = micro_batches.iter().any(|(batch, _)| !batch.documents.is_empty());
+        if self.strategy.context == 1 && !packed {
+            // Other ranks do not know of targets that are left out here, and would not join a sum.
+            let all = micro_batches.iter().map(|(batch, _)| batch.targets.len());
+            ensure!(
+                tokens.iter().copied().eq(all),
+                "targets do not count in a batch that has no documents: its loss would weigh as \
+                 much as one of all targets; give every rank's batch its documents"
+            );
+            return Ok(());
+        }
         let ranks = self.mesh.group(Axis::Data);
         let mut all = [tokens.iter().sum::<usize>() as u64];
         ranks.labelled("tokens that count").all_reduce(&mut all, Reduce::Sum)?;
@@ -575,7 +604,8 @@ mod tests {
     }
 
     impl Observer for Packed {
-        fn drawn(&mut self, _micro_batch: usize, mut batch: Batch) -> Batch {
+        fn batch(&mut self, micro_batch: MicroBatch) -> Batch {
+            let mut batch = micro_batch.draw();
             let left_out = if self.few { batch.targets.len() / 2 } else { 0 };
             batch.targets[..left_out].fill(IGNORED);
             if self.documents {
@@ -589,21 +619,25 @@ mod tests {
     fn packed_batches_weigh_as_much_as_they_have_targets() {
         let corpus = Corpus::embedded().unwrap();
         let config = Config::small(2, &corpus);
-        let weights = |documents: bool| {
+        let weights = |documents: bool, few: bool| {
             let weights = launch::run(2, |comm| {
                 let strategy = Strategy { data: 2, ..Strategy::SINGLE };
                 let training = Training::new(&config, &strategy, &comm)?;
-                let mut packed = Packed { documents, few: comm.rank() == 0 };
+                let mut packed = Packed { documents, few: few && comm.rank() == 0 };
                 let passes = training.draw(&corpus.train, 0, &mut packed)?;
                 Ok(passes.iter().map(|(_, pass)| pass.weight).collect::<Vec<_>>())
             });
-            weights.unwrap().concat()
+            weights.map(|weights| weights.concat()).map_err(|error| format!("{error:#}"))
         };
-        let [first, .., last] = weights(true)[..] else {
-            panic!("a rank has no pass")
-        };
-        assert_eq!([first, last], [Some(2.0 / 3.0), Some(4.0 / 3.0)]);
-        assert!(weights(false).iter().all(Option::is_none), "whole sequences weigh alike");
+        let packed = weights(true, true).unwrap();
+        assert_eq!(
+            [packed.first(), packed.last()],
+            [Some(&Some(2.0 / 3.0)), Some(&Some(4.0 / 3.0))]
+        );
+        let whole = weights(false, false).unwrap();
+        assert!(whole.iter().all(Option::is_none), "whole sequences weigh alike");
+        let error = weights(false, true).unwrap_err();
+        assert!(error.contains("give every rank's batch its documents"), "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use shardlab::model::{Heads, Pass};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::context::{ContextParallel, Exchange, Slicing};
 use shardlab::tensor::{self, Dropout, IGNORED, Precision};
-use shardlab::train::{Config, Observer, Training};
+use shardlab::train::{Config, MicroBatch, Observer, Training};
 
 const SEQUENCES: usize = 2;
 const HEAD: usize = 4;
@@ -170,8 +170,8 @@ fn by_document(
 /// Packs two documents in each sequence; a document's last position has no target.
 struct Packed(usize);
 
-impl Observer for Packed {
-    fn drawn(&mut self, _micro_batch: usize, mut batch: Batch) -> Batch {
+impl Packed {
+    fn pack(&self, mut batch: Batch) -> Batch {
         let sequences = batch.sequences.len();
         let start = |s: usize| self.0 + s % 3;
         for s in 0..sequences {
@@ -179,6 +179,12 @@ impl Observer for Packed {
         }
         batch.documents = (0..sequences).map(|s| vec![start(s)]).collect();
         batch
+    }
+}
+
+impl Observer for Packed {
+    fn batch(&mut self, micro_batch: MicroBatch) -> Batch {
+        self.pack(micro_batch.draw())
     }
 }
 
@@ -221,10 +227,8 @@ fn packed(world: &Comm, config: &Config, text: &[u32], strategy: &Strategy) -> a
     let mut alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
     let of_rank =
         |rank| (0..config.grad_accum).map(move |micro| config.sampler(rank).batch(text, 0, micro));
-    let all: Vec<Batch> = (0..config.ranks)
-        .flat_map(of_rank)
-        .map(|batch| observer.drawn(0, batch))
-        .collect();
+    let all: Vec<Batch> =
+        (0..config.ranks).flat_map(of_rank).map(|batch| observer.pack(batch)).collect();
     let passes = alone.with_passes(0, vec![Batch::concat(&all)])?;
     let ran = alone.passes(&passes)?;
     alone.average()?;

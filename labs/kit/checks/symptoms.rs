@@ -6,7 +6,7 @@ use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::tensor::Params;
-use shardlab::train::{Observer, distance};
+use shardlab::train::{MicroBatch, Observer, distance};
 
 /// A piece of data parallelism that `--break` leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -21,7 +21,8 @@ pub enum Break {
 
 /// Symptoms show in the batches that a training draws.
 impl Observer for Symptoms {
-    fn drawn(&mut self, _micro_batch: usize, batch: Batch) -> Batch {
+    fn batch(&mut self, micro_batch: MicroBatch) -> Batch {
+        let batch = micro_batch.draw();
         self.draw(batch.numbers());
         batch
     }

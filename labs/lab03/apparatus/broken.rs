@@ -4,7 +4,7 @@ use kit::{Break, Symptoms};
 use shardlab::comm::Comm;
 use shardlab::data::{Batch, Sampler};
 use shardlab::parallel::Strategy;
-use shardlab::train::{Config, Observer, Setup};
+use shardlab::train::{Config, MicroBatch, Observer, Setup};
 
 /// A training of these settings from which `broken` is left out, and the ranks that take part.
 /// `alone` are the settings of one rank.
@@ -34,32 +34,23 @@ pub struct Drawn<'a> {
     symptoms: &'a mut Symptoms,
     /// Draws other batches than the training, if a mistake does.
     instead: Option<Sampler>,
-    text: &'a [u32],
-    step: usize,
 }
 
 impl<'a> Drawn<'a> {
-    /// Of `step`, of a training of `config` on `text`.
-    pub fn of(
-        symptoms: &'a mut Symptoms,
-        config: &Config,
-        text: &'a [u32],
-        step: usize,
-        rank: usize,
-    ) -> Drawn<'a> {
+    /// On `rank` of a training of `config`.
+    pub fn of(symptoms: &'a mut Symptoms, config: &Config, rank: usize) -> Drawn<'a> {
         let instead = match symptoms.broken {
             Some(Break::SameBatches) => Some(config.sampler(0)),
             Some(Break::NoAverage) => Some(config.sampler(rank)), // alone, it would draw rank 0's
             Some(Break::NoBroadcast) | None => None,
         };
-        Drawn { symptoms, instead, text, step }
+        Drawn { symptoms, instead }
     }
 }
 
 impl Observer for Drawn<'_> {
-    fn drawn(&mut self, micro_batch: usize, batch: Batch) -> Batch {
-        let instead = |sampler: Sampler| sampler.batch(self.text, self.step, micro_batch);
-        let batch = self.instead.map_or(batch, instead);
-        self.symptoms.drawn(micro_batch, batch)
+    fn batch(&mut self, micro_batch: MicroBatch) -> Batch {
+        let sampler = self.instead.unwrap_or(micro_batch.sampler);
+        self.symptoms.batch(MicroBatch { sampler, ..micro_batch })
     }
 }

@@ -24,7 +24,7 @@ pub fn train(
 
     for step in 0..config.steps {
         let before = comm.total_traffic();
-        let mut drawn = Drawn::of(&mut symptoms, config, &corpus.train, step, comm.rank());
+        let mut drawn = Drawn::of(&mut symptoms, config, comm.rank());
         let taken = training.step_with(&corpus.train, step, &mut drawn)?;
         let sent = comm.total_traffic() - before;
         let step = step + 1;

@@ -219,7 +219,7 @@ mod tests {
     use shardlab::parallel::Strategy;
     use shardlab::parallel::zero::Stage;
     use shardlab::tensor::IGNORED;
-    use shardlab::train::{Config, Observer};
+    use shardlab::train::{Config, MicroBatch, Observer};
 
     #[test]
     fn the_loss_of_a_step_is_the_mean_over_all_ranks() {
@@ -243,14 +243,20 @@ mod tests {
         first: bool,
     }
 
-    impl Observer for Packed {
-        fn drawn(&mut self, _micro_batch: usize, mut batch: Batch) -> Batch {
+    impl Packed {
+        fn pack(&self, mut batch: Batch) -> Batch {
             batch.documents = vec![vec![8]; batch.sequences.len()].into();
             let without = if self.first { 8 } else { 1 };
             for targets in batch.targets.chunks_mut(batch.length) {
                 targets[8 - without..8].fill(IGNORED);
             }
             batch
+        }
+    }
+
+    impl Observer for Packed {
+        fn batch(&mut self, micro_batch: MicroBatch) -> Batch {
+            self.pack(micro_batch.draw())
         }
     }
 
@@ -266,9 +272,9 @@ mod tests {
                 let begin = || Training::new(&config, &strategy, &comm);
                 let mut plain = begin()?;
                 let packed = || Packed { first: plain.sampler().rank == 0 };
-                let mut skipping = packed();
+                let skipping = packed();
                 let mut trainer = SkippingTrainer::new(begin()?, text)
-                    .with_draws(move |n, batch| skipping.drawn(n, batch));
+                    .with_draws(move |_, batch| skipping.pack(batch));
                 let mut packed = packed();
                 let taken = plain.step_with(text, 0, &mut packed)?;
                 let Outcome::Taken { grad_norm, .. } = trainer.step()?.outcome else {

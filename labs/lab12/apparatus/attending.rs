@@ -10,7 +10,7 @@ use shardlab::data::Uniform;
 use shardlab::model::{Heads, Pass};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::context::ContextParallel;
-use shardlab::train::{Config, Observer};
+use shardlab::train::Config;
 
 /// The most bytes that one layer's attention holds at once, forward and backward, beside its
 /// queries, keys and values: on the rank of `group` that holds most. Messages on their way belong
@@ -25,10 +25,9 @@ pub fn attending(
     packed: &Packed,
     text: &[u32],
 ) -> Result<f64> {
-    let mut packed = *packed;
-    packed.broken = None;
+    let packed = Packed { broken: None, ..*packed };
     let shape = &config.shape;
-    let batch = packed.drawn(0, config.sampler(0).batch(text, 0, 0));
+    let batch = packed.pack(config.sampler(0).batch(text, 0, 0));
     let sequences = batch.inputs.len() / batch.length;
     let context = ContextParallel::new(group.clone(), strategy.exchange, strategy.slicing);
     let attention = context.attention(batch.length, &batch.documents);

@@ -7,7 +7,7 @@ use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::model::Pass;
 use shardlab::parallel::Strategy;
-use shardlab::train::{Config, Observer, Training};
+use shardlab::train::{Config, Training};
 
 /// What one rank has trained.
 pub struct OneRank {
@@ -59,14 +59,14 @@ impl OneRank {
 fn whole_step(
     alone: &Training,
     config: &Config,
-    mut packed: Packed,
+    packed: Packed,
     text: &[u32],
     step: usize,
 ) -> Result<Vec<(Batch, Pass)>> {
     let mut all = Vec::new();
     for replica in 0..config.ranks {
         for micro in 0..config.grad_accum {
-            all.push(packed.drawn(micro, config.sampler(replica).batch(text, step, micro)));
+            all.push(packed.pack(config.sampler(replica).batch(text, step, micro)));
         }
     }
     alone.with_passes(step, vec![Batch::concat(&all)])

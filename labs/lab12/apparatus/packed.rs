@@ -5,7 +5,7 @@ use shardlab::data::Batch;
 use shardlab::parallel::Strategy;
 use shardlab::tensor::IGNORED;
 use shardlab::tensor::random::Stream;
-use shardlab::train::Observer;
+use shardlab::train::{MicroBatch, Observer};
 
 /// Makes so many documents of each drawn sequence: the text is cut at places that depend on the
 /// sequence's number, and a document's last position has no target.
@@ -30,8 +30,9 @@ impl Packed {
     }
 }
 
-impl Observer for Packed {
-    fn drawn(&mut self, _micro_batch: usize, mut batch: Batch) -> Batch {
+impl Packed {
+    /// Cuts the sequences of a batch into documents.
+    pub fn pack(&self, mut batch: Batch) -> Batch {
         let length = batch.length;
         if self.documents > 1 {
             let all = batch.sequences.iter().map(|&sequence| self.starts(length, sequence));
@@ -49,6 +50,12 @@ impl Observer for Packed {
     }
 }
 
+impl Observer for Packed {
+    fn batch(&mut self, micro_batch: MicroBatch) -> Batch {
+        self.pack(micro_batch.draw())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,19 +63,16 @@ mod tests {
     /// The last token of a document, and it alone, has its target in the next one.
     #[test]
     fn the_token_before_a_document_has_no_target() {
-        let mut packed = Packed { documents: 4, seed: 7, broken: None };
+        let packed = Packed { documents: 4, seed: 7, broken: None };
         let targets: Vec<u32> = (1..=32).collect();
-        let batch = packed.drawn(
-            0,
-            Batch {
-                inputs: (0..32).collect(),
-                targets: targets.clone(),
-                length: 16,
-                sequences: [3, 8].into(),
-                starts: vec![0, 16],
-                documents: Vec::new().into(),
-            },
-        );
+        let batch = packed.pack(Batch {
+            inputs: (0..32).collect(),
+            targets: targets.clone(),
+            length: 16,
+            sequences: [3, 8].into(),
+            starts: vec![0, 16],
+            documents: Vec::new().into(),
+        });
         assert_ne!(batch.documents[0], batch.documents[1]);
         for (i, (found, target)) in batch.targets.iter().zip(targets).enumerate() {
             let is_last = batch.documents[i / 16].contains(&(i % 16 + 1));

@@ -5,7 +5,7 @@ use super::{Break, Packed, break_pass};
 use anyhow::Result;
 use shardlab::comm::Reduce;
 use shardlab::model::{Input, Pass, Positions};
-use shardlab::train::{Config, Observer, Training};
+use shardlab::train::{Config, Training};
 use std::ops::Range;
 
 /// The positions whose logits change with one token of the first document.
@@ -26,9 +26,8 @@ pub fn probe(
     (packed, broken): (&Packed, Option<Break>),
     text: &[u32],
 ) -> Result<Probed> {
-    let mut packed = *packed;
-    packed.broken = None;
-    let batch = packed.drawn(0, config.sampler(0).batch(text, 0, 0));
+    let packed = Packed { broken: None, ..*packed };
+    let batch = packed.pack(config.sampler(0).batch(text, 0, 0));
     let length = batch.length;
     let end = batch
         .documents
