@@ -3,19 +3,14 @@
 
 /// A type of a few values with names.
 pub trait NamedValue: Copy + PartialEq + Send + Sync + 'static {
-    /// All values, in the order of their declaration.
-    fn all() -> &'static [Self];
-
-    /// The value's name, as messages print it.
-    fn name(self) -> &'static str;
-
-    /// The value in a sentence, or nothing: its comment.
-    fn about(self) -> &'static str;
+    /// All values, in the order of their declaration. Each has its name, as messages print it, and
+    /// its comment, a sentence or nothing.
+    const TABLE: &'static [(Self, &'static str, &'static str)];
 }
 
 /// The value of this name.
 pub fn find<T: NamedValue>(name: &str) -> Option<T> {
-    T::all().iter().copied().find(|value| value.name() == name)
+    T::TABLE.iter().find(|row| row.1 == name).map(|row| row.0)
 }
 
 /// Declares an enum of values with names: `ALL` lists the values and `name` returns a value's name.
@@ -46,19 +41,8 @@ macro_rules! named {
         }
 
         impl $crate::named::NamedValue for $type {
-            fn all() -> &'static [$type] {
-                &$type::ALL
-            }
-
-            fn name(self) -> &'static str {
-                self.name()
-            }
-
-            fn about(self) -> &'static str {
-                match self {
-                    $($type::$value => concat!($($about),*).trim_ascii(),)*
-                }
-            }
+            const TABLE: &'static [($type, &'static str, &'static str)] =
+                &[$(($type::$value, $name, concat!($($about),*).trim_ascii())),*];
         }
 
         $(
@@ -91,7 +75,8 @@ mod tests {
         assert_eq!(Way::default(), Way::Left);
         assert_eq!(find("right"), Some(Way::Right));
         assert_eq!(find::<Way>("up"), None);
-        assert_eq!(NamedValue::about(Way::Left), "Where the heart is.");
-        assert_eq!((NamedValue::about(Way::Right), Way::ALL.len()), ("", 2));
+        assert_eq!((Way::Right.name(), Way::ALL.len()), ("right", 2));
+        let left = (Way::Left, "left", "Where the heart is.");
+        assert_eq!(Way::TABLE, [left, (Way::Right, "right", "")]);
     }
 }

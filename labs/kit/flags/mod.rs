@@ -137,9 +137,9 @@ pub fn positive() -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Syn
 
 /// Reads a value by its name. `--help` lists all of them.
 pub fn one_of<T: NamedValue>() -> impl TypedValueParser<Value = T> {
-    let possible = T::all().iter().map(|value| {
-        let about = value.about().trim_end_matches('.');
-        let possible = PossibleValue::new(value.name());
+    let possible = T::TABLE.iter().map(|(_, name, about)| {
+        let about = about.trim_end_matches('.');
+        let possible = PossibleValue::new(name);
         if about.is_empty() {
             possible
         } else {
