@@ -4,11 +4,15 @@
 //! Prints tokens per second, the share of the matmul peak (MFU), allocations per step, and the tree
 //! of the step's parts, all medians over steps after a warm-up. Let nothing else run meanwhile.
 
+#[path = "../tests/alone/process.rs"]
+#[expect(dead_code, reason = "tests ask for the process's bytes, too")]
+mod process;
+
 use anyhow::{Context, Result};
 use kit::show::Screen;
 use kit::{Clock, Part};
 use labs::lab02::tree::{Branch, tree};
-use shardlab::allocator::{self, Counting};
+use process::CountingAll;
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
@@ -21,7 +25,7 @@ use shardlab::tensor::{Precision, matmul};
 use shardlab::train::{self, AdamW, AdamWConfig};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAll = CountingAll;
 
 struct Shape {
     gpt: ModelShape,
@@ -115,7 +119,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
     for step in 0..shape.steps {
         if step == warmup {
             comm.barrier()?;
-            allocations = allocator::allocations();
+            allocations = process::allocations();
             profile::take();
         }
         let mut clock = Clock::start();
@@ -152,7 +156,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
         backward: median(&|t| t.backward),
         all_reduce: self::median(reduces[warmup..].to_vec()),
         optimizer: median(&|t| t.optimizer),
-        allocations: (allocator::allocations() - allocations) / steps as usize,
+        allocations: (process::allocations() - allocations) / steps as usize,
         ops,
     })
 }

@@ -1,5 +1,4 @@
-//! An allocator that counts bytes: those of each thread, as PyTorch counts those of each GPU, and
-//! those of the process.
+//! An allocator that counts the bytes of each thread, as PyTorch counts those of each GPU.
 //!
 //! A program that wants the figures installs it. In all other programs they are 0.
 //!
@@ -18,7 +17,6 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
 /// The system's allocator, and a count of what goes through it.
 pub struct Counting;
@@ -27,10 +25,6 @@ thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-static PROCESS_LIVE: AtomicIsize = AtomicIsize::new(0);
-static PROCESS_PEAK: AtomicIsize = AtomicIsize::new(0);
 
 /// Bytes that this thread has allocated and not freed. Below zero if it has freed memory of other
 /// threads.
@@ -57,29 +51,7 @@ pub fn peak_of<R>(work: impl FnOnce() -> R) -> (usize, R) {
     ((peak() - before) as usize, result)
 }
 
-/// Bytes that all threads together have allocated and not freed.
-pub fn process_live() -> isize {
-    PROCESS_LIVE.load(Relaxed)
-}
-
-/// The most bytes that were live in the process at one time, since [`reset_process_peak`].
-pub fn process_peak() -> isize {
-    PROCESS_PEAK.load(Relaxed)
-}
-
-/// Lets [`process_peak`] begin again with the bytes that are live now.
-pub fn reset_process_peak() {
-    PROCESS_PEAK.store(process_live(), Relaxed);
-}
-
-/// How often the process has allocated memory.
-pub fn allocations() -> usize {
-    ALLOCATIONS.load(Relaxed)
-}
-
 fn count(bytes: isize) {
-    let live = PROCESS_LIVE.fetch_add(bytes, Relaxed) + bytes;
-    PROCESS_PEAK.fetch_max(live, Relaxed);
     let live = LIVE.get() + bytes;
     LIVE.set(live);
     PEAK.set(PEAK.get().max(live));
@@ -89,7 +61,6 @@ fn count(bytes: isize) {
 // and have no destructor, so counting allocates nothing, and works in threads that are ending.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
         count(layout.size() as isize);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
@@ -102,14 +73,12 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
         count(layout.size() as isize);
         // SAFETY: as the caller promises.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
         count(size as isize - layout.size() as isize);
         // SAFETY: as the caller promises.
         unsafe { System.realloc(memory, layout, size) }

@@ -1,7 +1,7 @@
 //! A collective between threads allocates nothing.
 
 use crate::alone;
-use shardlab::allocator;
+use crate::process::allocations;
 use shardlab::comm::Reduce;
 use shardlab::launch;
 
@@ -10,7 +10,7 @@ fn collectives_allocate_nothing() {
     if !alone("allocations::collectives_allocate_nothing") {
         return;
     }
-    let allocations = launch::run(3, |comm| {
+    let all = launch::run(3, |comm| {
         let mut long = vec![1f32; 1 << 20];
         let mut x = vec![1f32; 3000];
         let mut part = vec![1f32; 1000];
@@ -24,13 +24,13 @@ fn collectives_allocate_nothing() {
         };
         all()?;
         all()?;
-        let before = allocator::allocations();
+        let before = allocations();
         comm.barrier()?;
         (0..10).try_for_each(|_| all())?;
         // No rank goes on before all have looked.
-        let allocated = allocator::allocations() - before;
+        let allocated = allocations() - before;
         comm.barrier()?;
         Ok(allocated)
     });
-    assert_eq!(allocations.unwrap(), [0; 3]);
+    assert_eq!(all.unwrap(), [0; 3]);
 }

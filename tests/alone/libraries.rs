@@ -1,8 +1,8 @@
 //! lab10's benchmarks, one after the other in one process: all memory is free again.
 
 use crate::alone;
+use crate::process::process_live;
 use labs::lab10::{Benchmark, Harness, Model, all, run_distributed_benchmark};
-use shardlab::allocator;
 use shardlab::comm::Options;
 use shardlab::tensor::Precision;
 
@@ -31,7 +31,7 @@ fn benchmarks_leave_no_memory_behind() {
             };
             run_distributed_benchmark(&harness, &benchmark).unwrap();
         }
-        allocator::process_live()
+        process_live()
     };
     // Buffers that a process needs only once stay.
     let before = run();

@@ -7,17 +7,18 @@ mod memory;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod page_faults;
 mod planned;
+mod process;
 #[path = "../suite/mod.rs"]
 mod suite;
 #[cfg(target_os = "linux")]
 mod threads;
 mod zero_memory;
 
-use shardlab::allocator::Counting;
+use process::CountingAll;
 use std::process::Command;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAll = CountingAll;
 
 /// Names, in a process that this program has started, the one test that it runs.
 const ALONE: &str = "SHARDLAB_TEST_ALONE";

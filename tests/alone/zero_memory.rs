@@ -1,9 +1,9 @@
 //! What ranks say that they hold against what the process has allocated.
 
 use crate::alone;
+use crate::process::{process_live, process_peak, reset_process_peak};
 use crate::suite::trained::config;
 use crate::suite::zero::ADAMW;
-use shardlab::allocator::{process_live, process_peak, reset_process_peak};
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::parallel::zero::{Offload, OffloadFolder, Stage, Zero, ZeroConfig};
