@@ -33,7 +33,7 @@ pub use launcher::{Launched, launched};
 pub use machine::{host_name, memory_limit, process_id};
 pub use memory::keep_freed_memory;
 pub use settings::{CommandLine, started_with};
-pub use world::{free_memory, in_words, is_first_process, is_mpi, ranks, ranks_here};
+pub use world::{free_memory, is_first_process, is_mpi, ranks, ranks_here};
 
 use crate::comm::{Comm, Options};
 use crate::error::BadInput;

@@ -4,7 +4,6 @@ use super::MAX_RANKS;
 use super::launcher::{launched, unproven, variable};
 use super::machine::free_for;
 use super::{mpi, settings};
-use crate::comm::cores;
 use crate::error::BadInput;
 use crate::notice::complain;
 use std::sync::Once;
@@ -97,18 +96,6 @@ pub fn free_memory(ranks: usize) -> Option<u64> {
         free_for(ranks, 1)
     } else {
         free_for(1, ranks)
-    }
-}
-
-/// Describes where the ranks run.
-pub fn in_words(ranks: usize) -> String {
-    match world() {
-        Ok(World::Mpi(_)) => format!("{ranks} MPI processes"),
-        _ if ranks > cores() => {
-            format!("{ranks} threads of this process, which take turns on {} cores", cores())
-        }
-        _ if ranks == 1 => "1 thread of this process (nothing to install)".to_string(),
-        _ => format!("{ranks} threads of this process (nothing to install)"),
     }
 }
 

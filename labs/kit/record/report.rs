@@ -45,7 +45,21 @@ pub fn splits(screen: &Screen, corpus: &Corpus) {
 
 /// Prints the number of ranks, and their kind: threads or processes.
 pub fn ranks(screen: &Screen, ranks: usize) {
-    screen.say(screen.row("ranks", &launch::in_words(ranks)));
+    screen.say(screen.row("ranks", &in_words(ranks)));
+}
+
+/// Describes where the ranks run.
+fn in_words(ranks: usize) -> String {
+    let cores = launch::cores();
+    if launch::is_mpi() {
+        format!("{ranks} MPI processes")
+    } else if ranks > cores {
+        format!("{ranks} threads of this process, which take turns on {cores} cores")
+    } else if ranks == 1 {
+        "1 thread of this process (nothing to install)".to_string()
+    } else {
+        format!("{ranks} threads of this process (nothing to install)")
+    }
 }
 
 /// A model's layers, heads, width and parameters. `more` comes before the parameters.
