@@ -84,23 +84,19 @@ impl Link {
     /// Source: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in
     /// MPICH* (2005), without its term for computing.
     pub fn collective_seconds(&self, kind: CallKind, ranks: usize, bytes: usize) -> f64 {
-        if ranks <= 1 && !matches!(kind, CallKind::Send | CallKind::Recv) {
+        use CallKind::*;
+        if ranks <= 1 && !matches!(kind, Send | Recv) {
             return 0.0;
         }
         let depth = ranks.next_power_of_two().trailing_zeros() as f64;
         let bytes = bytes as f64;
         let ring = self.ring_seconds(ranks, bytes);
         match kind.collective() {
-            CallKind::AllReduce => 2.0 * ring,
-            CallKind::AllGather
-            | CallKind::ReduceScatter
-            | CallKind::AllToAll
-            | CallKind::Split => ring,
-            CallKind::Broadcast | CallKind::Reduce => depth * self.message_seconds(bytes),
-            CallKind::Scatter | CallKind::Gather | CallKind::Barrier => {
-                self.doubling_seconds(ranks, bytes)
-            }
-            CallKind::Send | CallKind::Recv => self.message_seconds(bytes),
+            AllReduce => 2.0 * ring,
+            AllGather | ReduceScatter | AllToAll | Split => ring,
+            Broadcast | Reduce => depth * self.message_seconds(bytes),
+            Scatter | Gather | Barrier => self.doubling_seconds(ranks, bytes),
+            Send | Recv => self.message_seconds(bytes),
             _ => 0.0,
         }
     }

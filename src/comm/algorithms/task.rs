@@ -4,6 +4,8 @@ use super::round::{Member, Round};
 use super::{chain, flat, pairwise, rabenseifner, recursive, ring, tree};
 use crate::comm::{CommError, Result};
 use crate::named::named;
+use Algorithm::*;
+use Collective::*;
 
 named! {
     /// The collectives that algorithms here build from sends and receives.
@@ -51,19 +53,12 @@ impl Collective {
     /// The algorithms that exist for this collective.
     pub fn algorithms(self) -> &'static [Algorithm] {
         match self {
-            Collective::AllReduce => &[
-                Algorithm::Naive,
-                Algorithm::Ring,
-                Algorithm::RecursiveDoubling,
-                Algorithm::Rabenseifner,
-            ],
-            Collective::Reduce | Collective::Broadcast => {
-                &[Algorithm::Flat, Algorithm::Tree, Algorithm::Chain]
-            }
-            Collective::AllGather => &[Algorithm::Ring, Algorithm::RecursiveDoubling],
-            Collective::ReduceScatter => &[Algorithm::Ring, Algorithm::RecursiveHalving],
-            Collective::Scatter | Collective::Gather => &[Algorithm::Flat, Algorithm::Tree],
-            Collective::AllToAll => &[Algorithm::Pairwise],
+            AllReduce => &[Naive, Ring, RecursiveDoubling, Rabenseifner],
+            Reduce | Broadcast => &[Flat, Tree, Chain],
+            AllGather => &[Ring, RecursiveDoubling],
+            ReduceScatter => &[Ring, RecursiveHalving],
+            Scatter | Gather => &[Flat, Tree],
+            AllToAll => &[Pairwise],
         }
     }
 
@@ -84,29 +79,16 @@ impl Collective {
         const KIB: usize = 1024;
         let few = bytes < 16 * KIB;
         match self {
-            Collective::AllReduce if few => Algorithm::RecursiveDoubling,
-            Collective::AllReduce if !ranks.is_power_of_two() && bytes >= ranks * 4 * KIB => {
-                Algorithm::Ring
-            }
-            Collective::AllReduce => Algorithm::Rabenseifner,
-            Collective::AllGather if few || ranks.is_power_of_two() => Algorithm::RecursiveDoubling,
-            Collective::ReduceScatter if few || ranks.is_power_of_two() => {
-                Algorithm::RecursiveHalving
-            }
-            Collective::AllGather | Collective::ReduceScatter => Algorithm::Ring,
-            Collective::Reduce | Collective::Broadcast
-                if ranks > 2 && bytes >= ranks * 64 * KIB =>
-            {
-                Algorithm::Chain
-            }
-            Collective::Scatter | Collective::Gather if bytes >= ranks * 64 * KIB => {
-                Algorithm::Flat
-            }
-            Collective::Reduce
-            | Collective::Broadcast
-            | Collective::Scatter
-            | Collective::Gather => Algorithm::Tree,
-            Collective::AllToAll => Algorithm::Pairwise,
+            AllReduce if few => RecursiveDoubling,
+            AllReduce if !ranks.is_power_of_two() && bytes >= ranks * 4 * KIB => Ring,
+            AllReduce => Rabenseifner,
+            AllGather if few || ranks.is_power_of_two() => RecursiveDoubling,
+            ReduceScatter if few || ranks.is_power_of_two() => RecursiveHalving,
+            AllGather | ReduceScatter => Ring,
+            Reduce | Broadcast if ranks > 2 && bytes >= ranks * 64 * KIB => Chain,
+            Scatter | Gather if bytes >= ranks * 64 * KIB => Flat,
+            Reduce | Broadcast | Scatter | Gather => Tree,
+            AllToAll => Pairwise,
         }
     }
 }
@@ -145,7 +127,7 @@ impl Task {
             });
         }
         let mut task = Task { collective, algorithm, ranks, len, root };
-        if algorithm == Algorithm::Auto {
+        if algorithm == Auto {
             task.algorithm = collective.auto(ranks, task.buffer().saturating_mul(element_bytes));
         } else if !collective.algorithms().contains(&algorithm) {
             let names: Vec<&str> =
@@ -174,10 +156,10 @@ impl Task {
         element_bytes: usize,
     ) -> Result<Vec<Task>> {
         let task = |collective| Task::new(collective, algorithm, ranks, len, element_bytes, 0);
-        if Collective::Broadcast.algorithms().contains(&algorithm) {
-            Ok(vec![task(Collective::Reduce)?, task(Collective::Broadcast)?])
+        if Broadcast.algorithms().contains(&algorithm) {
+            Ok(vec![task(Reduce)?, task(Broadcast)?])
         } else {
-            Ok(vec![task(Collective::AllReduce)?])
+            Ok(vec![task(AllReduce)?])
         }
     }
 
@@ -189,12 +171,9 @@ impl Task {
     /// - the parts to send, then the parts to receive, in an all-to-all.
     pub fn buffer(&self) -> usize {
         match self.collective {
-            Collective::AllReduce | Collective::Reduce | Collective::Broadcast => self.len,
-            Collective::AllGather
-            | Collective::ReduceScatter
-            | Collective::Scatter
-            | Collective::Gather => self.len * self.ranks,
-            Collective::AllToAll => 2 * self.len * self.ranks,
+            AllReduce | Reduce | Broadcast => self.len,
+            AllGather | ReduceScatter | Scatter | Gather => self.len * self.ranks,
+            AllToAll => 2 * self.len * self.ranks,
         }
     }
 
@@ -203,33 +182,25 @@ impl Task {
         let me = Member { ranks: self.ranks, rank, len: self.buffer() };
         let root = self.root;
         match (self.collective, self.algorithm) {
-            (Collective::AllReduce, Algorithm::Naive) => Box::new(flat::all_reduce(me)),
-            (Collective::AllReduce, Algorithm::Ring) => Box::new(ring::all_reduce(me)),
-            (Collective::AllReduce, Algorithm::RecursiveDoubling) => {
-                Box::new(recursive::all_reduce(me))
-            }
-            (Collective::AllReduce, Algorithm::Rabenseifner) => {
-                Box::new(rabenseifner::all_reduce(me))
-            }
-            (Collective::Reduce, Algorithm::Flat) => Box::new(flat::reduce(me, root)),
-            (Collective::Reduce, Algorithm::Tree) => Box::new(tree::reduce(me, root)),
-            (Collective::Reduce, Algorithm::Chain) => Box::new(chain::reduce(me, root)),
-            (Collective::Broadcast, Algorithm::Flat) => Box::new(flat::broadcast(me, root)),
-            (Collective::Broadcast, Algorithm::Tree) => Box::new(tree::broadcast(me, root)),
-            (Collective::Broadcast, Algorithm::Chain) => Box::new(chain::broadcast(me, root)),
-            (Collective::AllGather, Algorithm::Ring) => Box::new(ring::all_gather(me)),
-            (Collective::AllGather, Algorithm::RecursiveDoubling) => {
-                Box::new(recursive::all_gather(me))
-            }
-            (Collective::ReduceScatter, Algorithm::Ring) => Box::new(ring::reduce_scatter(me)),
-            (Collective::ReduceScatter, Algorithm::RecursiveHalving) => {
-                Box::new(recursive::reduce_scatter(me))
-            }
-            (Collective::Scatter, Algorithm::Flat) => Box::new(flat::scatter(me, root)),
-            (Collective::Scatter, Algorithm::Tree) => Box::new(tree::scatter(me, root)),
-            (Collective::Gather, Algorithm::Flat) => Box::new(flat::gather(me, root)),
-            (Collective::Gather, Algorithm::Tree) => Box::new(tree::gather(me, root)),
-            (Collective::AllToAll, Algorithm::Pairwise) => Box::new(pairwise::all_to_all(me)),
+            (AllReduce, Naive) => Box::new(flat::all_reduce(me)),
+            (AllReduce, Ring) => Box::new(ring::all_reduce(me)),
+            (AllReduce, RecursiveDoubling) => Box::new(recursive::all_reduce(me)),
+            (AllReduce, Rabenseifner) => Box::new(rabenseifner::all_reduce(me)),
+            (Reduce, Flat) => Box::new(flat::reduce(me, root)),
+            (Reduce, Tree) => Box::new(tree::reduce(me, root)),
+            (Reduce, Chain) => Box::new(chain::reduce(me, root)),
+            (Broadcast, Flat) => Box::new(flat::broadcast(me, root)),
+            (Broadcast, Tree) => Box::new(tree::broadcast(me, root)),
+            (Broadcast, Chain) => Box::new(chain::broadcast(me, root)),
+            (AllGather, Ring) => Box::new(ring::all_gather(me)),
+            (AllGather, RecursiveDoubling) => Box::new(recursive::all_gather(me)),
+            (ReduceScatter, Ring) => Box::new(ring::reduce_scatter(me)),
+            (ReduceScatter, RecursiveHalving) => Box::new(recursive::reduce_scatter(me)),
+            (Scatter, Flat) => Box::new(flat::scatter(me, root)),
+            (Scatter, Tree) => Box::new(tree::scatter(me, root)),
+            (Gather, Flat) => Box::new(flat::gather(me, root)),
+            (Gather, Tree) => Box::new(tree::gather(me, root)),
+            (AllToAll, Pairwise) => Box::new(pairwise::all_to_all(me)),
             (collective, algorithm) => {
                 unreachable!("a task is made by Task::new, not for {collective:?}, {algorithm:?}")
             }
