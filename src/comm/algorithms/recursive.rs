@@ -7,7 +7,7 @@
 //! operations in MPICH*, 2005.
 
 use super::fold::Fold;
-use super::round::{Member, Round};
+use super::round::{Arrival, Member, Round, backwards};
 use std::ops::Range;
 
 /// Recursive doubling: in each round partners exchange the whole buffer and add it up. log2 n
@@ -25,7 +25,7 @@ pub fn all_reduce(me: Member) -> impl Iterator<Item = Round> {
 /// to its own half.
 pub fn reduce_scatter(me: Member) -> impl Iterator<Item = Round> {
     let fold = Fold::new(me);
-    let halving = halving(fold, Halving::far_first, move |numbers| held(me, fold, numbers));
+    let halving = halving(fold, far_first, move |numbers| held(me, fold, numbers));
     fold.around(fold.rounds(), halving, Round::combine, me.whole(), pairs_part(me))
 }
 
@@ -33,7 +33,7 @@ pub fn reduce_scatter(me: Member) -> impl Iterator<Item = Round> {
 /// have gathered.
 pub fn all_gather(me: Member) -> impl Iterator<Item = Round> {
     let fold = Fold::new(me);
-    let doubling = doubling(fold, Halving::far_first, move |numbers| held(me, fold, numbers));
+    let doubling = doubling(fold, far_first, move |numbers| held(me, fold, numbers));
     fold.around(fold.rounds(), doubling, Round::replace, pairs_part(me), me.whole())
 }
 
@@ -47,67 +47,44 @@ fn held(me: Member, fold: Fold, numbers: Range<usize>) -> Range<usize> {
     me.parts(fold.rank(numbers.start)..fold.rank(numbers.end))
 }
 
-/// One round of a halving: two partners divide what they held together. Blocks have numbers from 0
-/// to p-1, as the p ranks have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Halving {
-    partner: usize,
-    kept: Range<usize>,
-    given: Range<usize>,
-}
-
-impl Halving {
-    /// Distances p/2, p/4, … 1: rank i ends with block i.
-    fn far_first(fold: Fold, k: usize) -> Halving {
-        Halving::of(fold, k, fold.number(), fold.size >> (k + 1))
-    }
-
-    /// Distances 1, 2, … p/2: partners in the first rounds, which exchange the most, are near. Rank
-    /// i ends with the block whose number is i's bits in reverse order.
-    pub fn near_first(fold: Fold, k: usize) -> Halving {
-        let reversed =
-            fold.number().reverse_bits().unbounded_shr(usize::BITS - fold.rounds() as u32);
-        Halving::of(fold, k, reversed, 1 << k)
-    }
-
-    /// Round `k` of the way to `block`.
-    fn of(fold: Fold, k: usize, block: usize, distance: usize) -> Halving {
+/// The halvings in order: in round k two partners divide the p >> k blocks that they held together,
+/// and each reduces the half that it keeps. Blocks have numbers from 0 to p-1, as the p ranks have.
+/// `order` gives the block with which this rank ends, and the partner's distance in round k.
+/// `range` turns blocks into elements.
+pub fn halving(
+    fold: Fold,
+    order: fn(Fold, usize) -> (usize, usize),
+    range: impl Fn(Range<usize>) -> Range<usize>,
+) -> impl DoubleEndedIterator<Item = Round> {
+    (0..fold.rounds()).map(move |k| {
+        let (block, distance) = order(fold, k);
+        let partner = fold.rank(fold.number() ^ distance);
         let half = fold.size >> (k + 1);
         let kept = block / half * half;
         let given = kept ^ half;
-        Halving {
-            partner: fold.rank(fold.number() ^ distance),
-            kept: kept..kept + half,
-            given: given..given + half,
-        }
-    }
-}
-
-/// The halvings in order: each rank reduces the half that it keeps. `range` turns blocks into
-/// elements.
-pub fn halving(
-    fold: Fold,
-    order: fn(Fold, usize) -> Halving,
-    range: impl Fn(Range<usize>) -> Range<usize>,
-) -> impl Iterator<Item = Round> {
-    (0..fold.rounds()).map(move |k| {
-        let halving = order(fold, k);
         Round::at(k)
-            .send(halving.partner, range(halving.given))
-            .combine(halving.partner, range(halving.kept))
+            .send(partner, range(given..given + half))
+            .combine(partner, range(kept..kept + half))
     })
 }
 
-/// The halvings reversed: each rank sends back what it kept. `range` turns blocks into elements.
+/// The halvings reversed: each rank sends back what it kept.
 pub fn doubling(
     fold: Fold,
-    order: fn(Fold, usize) -> Halving,
+    order: fn(Fold, usize) -> (usize, usize),
     range: impl Fn(Range<usize>) -> Range<usize>,
 ) -> impl Iterator<Item = Round> {
-    (0..fold.rounds()).map(move |k| {
-        let halving = order(fold, fold.rounds() - 1 - k);
-        Round::at(k)
-            .send(halving.partner, range(halving.kept))
-            .replace(halving.partner, range(halving.given))
-    })
+    backwards(halving(fold, order, range), fold.rounds(), Arrival::Replace)
+}
+
+/// Distances p/2, p/4, … 1: rank i ends with block i.
+fn far_first(fold: Fold, k: usize) -> (usize, usize) {
+    (fold.number(), fold.size >> (k + 1))
+}
+
+/// Distances 1, 2, … p/2: partners in the first rounds, which exchange the most, are near. Rank i
+/// ends with the block whose number is i's bits in reverse order.
+pub fn near_first(fold: Fold, k: usize) -> (usize, usize) {
+    let reversed = fold.number().reverse_bits().unbounded_shr(usize::BITS - fold.rounds() as u32);
+    (reversed, 1 << k)
 }
