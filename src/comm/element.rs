@@ -22,15 +22,25 @@ named! {
     }
 }
 
+/// Evaluates an expression with the element type of a [`Dtype`] in place of `$T`.
+macro_rules! by_type {
+    ($dtype:expr, $T:ident => $value:expr) => {
+        by_type!($dtype, $T => $value, I32 i32, I64 i64, U64 u64, U8 u8, F16 half::f16, Bf16 half::bf16, F32 f32, F64 f64)
+    };
+    ($dtype:expr, $T:ident => $value:expr, $($name:ident $type:ty),*) => {
+        match $dtype {
+            $($crate::comm::Dtype::$name => {
+                type $T = $type;
+                $value
+            })*
+        }
+    };
+}
+
 impl Dtype {
     /// Bytes of one element.
     pub fn size(self) -> usize {
-        match self {
-            Dtype::U8 => 1,
-            Dtype::F16 | Dtype::Bf16 => 2,
-            Dtype::I32 | Dtype::F32 => 4,
-            Dtype::I64 | Dtype::U64 | Dtype::F64 => 8,
-        }
+        by_type!(self, T => size_of::<T>())
     }
 
     /// Whether the mean of values of this type is a value of this type.
@@ -152,39 +162,6 @@ pub trait Parts {
     fn count(&mut self, from: usize, bytes: usize);
 }
 
-/// Evaluates an expression with the element type of a [`Dtype`] in place of `$T`.
-macro_rules! by_type {
-    ($dtype:expr, $T:ident => $value:expr) => {
-        by_type!($dtype, $T => $value, I32 i32, I64 i64, U64 u64, U8 u8, F16 half::f16, Bf16 half::bf16, F32 f32, F64 f64)
-    };
-    ($dtype:expr, $T:ident => $value:expr, $($name:ident $type:ty),*) => {
-        match $dtype {
-            $($crate::comm::Dtype::$name => {
-                type $T = $type;
-                $value
-            })*
-        }
-    };
-}
-
-/// Combines the ranks' parts in rank order, and overwrites the parts of the ranks `into` with the
-/// result.
-///
-/// Every element is combined in rank order, whatever the length. So a result does not depend on how
-/// a vector is cut into blocks, buckets or shards.
-///
-/// The result counts as made in the memory of rank `home`: the other ranks' parts go there, and
-/// copies of it leave from there.
-pub fn all_reduce_in_rank_order(
-    dtype: Dtype,
-    op: Reduce,
-    home: usize,
-    into: Range<usize>,
-    parts: &mut dyn Parts,
-) {
-    by_type!(dtype, T => all_reduce_typed::<T>(op, home, into, parts))
-}
-
 /// Overwrites all other ranks' parts with `from`'s part.
 pub fn copy_to_all(from: usize, parts: &mut dyn Parts) {
     for to in (0..parts.ranks()).filter(|&to| to != from) {
@@ -195,22 +172,18 @@ pub fn copy_to_all(from: usize, parts: &mut dyn Parts) {
     }
 }
 
-/// Combines the ranks' parts in rank order: `out[i] = of(0)[i] op of(1)[i] op …`. Bytes are aligned
-/// as their type is. `of(rank, range)` is that range of a rank's part.
-pub fn reduce_in_rank_order<'a>(
-    dtype: Dtype,
-    op: Reduce,
-    ranks: usize,
-    of: &dyn Fn(usize, Range<usize>) -> &'a [u8],
-    out: &mut [u8],
-) {
-    by_type!(dtype, T => reduce_typed::<T>(op, ranks, of, out))
-}
-
 /// Elements whose sums stay in the first-level cache while all ranks' parts are added.
 const BLOCK: usize = 1024;
 
-fn all_reduce_typed<T: Element>(
+/// Combines the ranks' parts in rank order, and overwrites the parts of the ranks `into` with the
+/// result.
+///
+/// Every element is combined in rank order, whatever the length. So a result does not depend on how
+/// a vector is cut into blocks, buckets or shards.
+///
+/// The result counts as made in the memory of rank `home`: the other ranks' parts go there, and
+/// copies of it leave from there.
+pub fn all_reduce_in_rank_order<T: Element>(
     op: Reduce,
     home: usize,
     into: Range<usize>,
@@ -248,7 +221,9 @@ fn all_reduce_typed<T: Element>(
     }
 }
 
-fn reduce_typed<'a, T: Element>(
+/// Combines the ranks' parts in rank order: `out[i] = of(0)[i] op of(1)[i] op …`. Bytes are aligned
+/// as their type is. `of(rank, range)` is that range of a rank's part.
+pub fn reduce_in_rank_order<'a, T: Element>(
     op: Reduce,
     ranks: usize,
     of: &dyn Fn(usize, Range<usize>) -> &'a [u8],
@@ -333,7 +308,7 @@ mod tests {
     fn reduce<T: Element>(op: Reduce, parts: &[&[T]]) -> Vec<T> {
         let mut out = vec![T::zeroed(); parts[0].len()];
         let of = |rank: usize, range: Range<usize>| &bytemuck::cast_slice(parts[rank])[range];
-        reduce_in_rank_order(T::DTYPE, op, parts.len(), &of, bytemuck::cast_slice_mut(&mut out));
+        reduce_in_rank_order::<T>(op, parts.len(), &of, bytemuck::cast_slice_mut(&mut out));
         out
     }
 

@@ -248,13 +248,9 @@ impl Exchange {
     /// bytes.
     fn work_on(&self, call: &Call, bytes: usize, range: Range<usize>) {
         let reduce = |home, into, range| {
-            all_reduce_in_rank_order(
-                call.dtype,
-                call.op(),
-                home,
-                into,
-                &mut SharedBlock { exchange: self, range },
-            );
+            let op = call.op();
+            let mut block = SharedBlock { exchange: self, range };
+            by_type!(call.dtype, T => all_reduce_in_rank_order::<T>(op, home, into, &mut block))
         };
         let kind = call.kind.collective();
         if let (CallKind::Reduce, Some(root)) = (kind, call.peer) {

@@ -164,6 +164,11 @@ impl Threads {
         self.wake_others();
     }
 
+    /// Lends a slice to the other ranks, which read it. `work` does this rank's part.
+    fn read(&self, call: &Call, mine: &[u8], mut work: impl FnMut(&Shared)) -> Result<()> {
+        self.join(call, SharedSlice::Read(mine, &mut work))
+    }
+
     /// Lends a slice to the other ranks. Returns when all ranks have come and have done their parts
     /// of the work, and on a simulated link when the link has carried the collective.
     fn join(&self, call: &Call, slice: SharedSlice) -> Result<()> {
@@ -210,57 +215,41 @@ impl Transport for Threads {
         let root = call.peer.map_or(0, |peer| peer.rank);
         let part = |part: usize, bytes: usize| part * bytes..(part + 1) * bytes;
         match call.kind {
-            CallKind::Barrier => self.join(call, SharedSlice::Read(&[], &mut |_| ())),
+            CallKind::Barrier => self.read(call, &[], |_| ()),
             CallKind::AllReduce | CallKind::Reduce => {
                 self.join(call, SharedSlice::Reduce(recv, call))
             }
-            CallKind::Broadcast if rank == root => {
-                self.join(call, SharedSlice::Read(recv, &mut |_| ()))
+            CallKind::Broadcast if rank == root => self.read(call, recv, |_| ()),
+            CallKind::Broadcast => {
+                self.read(call, &[], |all| recv.copy_from_slice(all.read(root, 0..recv.len())))
             }
-            CallKind::Broadcast => self.join(
-                call,
-                SharedSlice::Read(&[], &mut |all| {
-                    recv.copy_from_slice(all.read(root, 0..recv.len()))
-                }),
-            ),
             CallKind::ReduceScatter => {
                 let part = part(rank, recv.len());
-                let mut reduce = |all: &Shared| {
+                let op = call.op();
+                self.read(call, send, |all| {
                     let of = |rank, range: Range<usize>| {
                         all.read(rank, part.start + range.start..part.start + range.end)
                     };
-                    reduce_in_rank_order(call.dtype, call.op(), size, &of, recv);
-                };
-                self.join(call, SharedSlice::Read(send, &mut reduce))
+                    by_type!(call.dtype, T => reduce_in_rank_order::<T>(op, size, &of, recv));
+                })
             }
             CallKind::Scatter => {
                 let part = part(rank, recv.len());
-                self.join(
-                    call,
-                    SharedSlice::Read(send, &mut |all| {
-                        recv.copy_from_slice(all.read(root, part.clone()))
-                    }),
-                )
+                self.read(call, send, |all| recv.copy_from_slice(all.read(root, part.clone())))
             }
             // All other collectives fill `recv` with the same part of every rank's slice, in rank
             // order.
             _ => {
-                let bytes = if call.kind == CallKind::AllToAll {
-                    send.len() / size
-                } else {
-                    send.len()
-                };
                 let part = if call.kind == CallKind::AllToAll {
-                    part(rank, bytes)
+                    part(rank, send.len() / size)
                 } else {
-                    0..bytes
+                    0..send.len()
                 };
-                let mut copy = |all: &Shared| {
-                    for (rank, to) in recv.chunks_exact_mut(bytes.max(1)).enumerate() {
+                self.read(call, send, |all| {
+                    for (rank, to) in recv.chunks_exact_mut(part.len().max(1)).enumerate() {
                         to.copy_from_slice(all.read(rank, part.clone()));
                     }
-                };
-                self.join(call, SharedSlice::Read(send, &mut copy))
+                })
             }
         }
     }
