@@ -173,11 +173,8 @@ impl Comm {
         let mut choices = vec![[0u64; 2]; self.size()];
         let transport = self.counted(&call, || {
             let mine = [color, key as u64];
-            self.transport.collective(
-                &call,
-                bytemuck::cast_slice(&mine),
-                bytemuck::cast_slice_mut(&mut choices),
-            )?;
+            let all = bytemuck::cast_slice_mut(&mut choices);
+            self.transport.collective(&call, bytemuck::cast_slice(&mine), all)?;
             let mut members: Vec<usize> =
                 (0..choices.len()).filter(|&rank| choices[rank][0] == color).collect();
             members.sort_by_key(|&rank| (choices[rank][1] as i64, rank));
@@ -239,11 +236,8 @@ impl Comm {
     /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] for a mean of integers.
     #[track_caller]
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Reduce) -> Result<()> {
-        self.collective(
-            &self.describe::<T>(CallKind::AllReduce, data.len(), Some(op), None)?,
-            &[],
-            data,
-        )
+        let call = self.describe::<T>(CallKind::AllReduce, data.len(), Some(op), None)?;
+        self.collective(&call, &[], data)
     }
 
     /// Whether `flag` is true on any rank. Every rank gets the same answer.
@@ -286,10 +280,8 @@ impl Comm {
         op: Reduce,
         root: usize,
     ) -> Result<Pending<T>> {
-        self.start(
-            self.describe::<T>(CallKind::StartReduce, data.len(), Some(op), Some(root))?,
-            data,
-        )
+        let call = self.describe::<T>(CallKind::StartReduce, data.len(), Some(op), Some(root))?;
+        self.start(call, data)
     }
 
     /// Starts an all-gather that continues while this rank computes. `all` has `size()` equal
@@ -300,8 +292,8 @@ impl Comm {
     /// equal parts.
     #[track_caller]
     pub fn start_all_gather<T: Element>(&self, all: Vec<T>) -> Result<Pending<T>> {
-        let call =
-            self.describe::<T>(CallKind::StartAllGather, all.len() / self.size(), None, None)?;
+        let part = all.len() / self.size();
+        let call = self.describe::<T>(CallKind::StartAllGather, part, None, None)?;
         self.check_parts(&call, all.len())?;
         self.start(call, all)
     }
@@ -314,12 +306,8 @@ impl Comm {
     /// equal parts.
     #[track_caller]
     pub fn start_reduce_scatter<T: Element>(&self, all: Vec<T>, op: Reduce) -> Result<Pending<T>> {
-        let call = self.describe::<T>(
-            CallKind::StartReduceScatter,
-            all.len() / self.size(),
-            Some(op),
-            None,
-        )?;
+        let part = all.len() / self.size();
+        let call = self.describe::<T>(CallKind::StartReduceScatter, part, Some(op), None)?;
         self.check_parts(&call, all.len())?;
         self.start(call, all)
     }
@@ -331,11 +319,8 @@ impl Comm {
     /// Those of [`Comm::all_reduce`], and [`CommError::Invalid`] if the group has no rank `root`.
     #[track_caller]
     pub fn reduce<T: Element>(&self, data: &mut [T], op: Reduce, root: usize) -> Result<()> {
-        self.collective(
-            &self.describe::<T>(CallKind::Reduce, data.len(), Some(op), Some(root))?,
-            &[],
-            data,
-        )
+        let call = self.describe::<T>(CallKind::Reduce, data.len(), Some(op), Some(root))?;
+        self.collective(&call, &[], data)
     }
 
     /// Overwrites every rank's `data` with `root`'s.
@@ -345,11 +330,8 @@ impl Comm {
     /// rank `root`.
     #[track_caller]
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
-        self.collective(
-            &self.describe::<T>(CallKind::Broadcast, data.len(), None, Some(root))?,
-            &[],
-            data,
-        )
+        let call = self.describe::<T>(CallKind::Broadcast, data.len(), None, Some(root))?;
+        self.collective(&call, &[], data)
     }
 
     /// Every rank ends with all ranks' `mine`, in rank order. `all` is `size()` times as long.
@@ -433,25 +415,17 @@ impl Comm {
         peer: Option<usize>,
     ) -> Result<Call> {
         let in_world = |rank: usize| self.members().get(rank).copied().unwrap_or(rank);
-        let with_peer = peer.map(|rank| Peer { rank, in_world: in_world(rank) });
-        let at = Location::caller();
-        let label = self.label;
-        let group = self.name;
-        let tag = if matches!(kind, CallKind::Send | CallKind::Recv | CallKind::Probe) {
-            self.tag
-        } else {
-            0
-        };
+        let is_message = matches!(kind, CallKind::Send | CallKind::Recv | CallKind::Probe);
         let call = Call {
             kind,
             dtype: T::DTYPE,
             len,
             op,
-            peer: with_peer,
-            tag,
-            group,
-            at,
-            label,
+            peer: peer.map(|rank| Peer { rank, in_world: in_world(rank) }),
+            tag: if is_message { self.tag } else { 0 },
+            group: self.name,
+            at: Location::caller(),
+            label: self.label,
         };
         let size = self.size();
         if op == Some(Reduce::Mean) && !call.dtype.is_float() {
@@ -466,7 +440,7 @@ impl Comm {
                 format!("there is no rank {peer} in a group of {size} (ranks are 0 to {last})");
             return Err(CommError::invalid(&call, why));
         }
-        if tag > Comm::MAX_TAG {
+        if call.tag > Comm::MAX_TAG {
             return Err(CommError::invalid(&call, format!("tags are 0 to {}", Comm::MAX_TAG)));
         }
         Ok(call)
