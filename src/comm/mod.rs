@@ -454,37 +454,28 @@ impl Comm {
 
     fn start<T: Element>(&self, call: Call, data: Vec<T>) -> Result<Pending<T>> {
         let start = Instant::now();
-        let (in_flight, number) =
-            self.numbered(&call, || self.transport.clone().start(&call, Box::new(data)))?;
         let transport = self.transport.clone();
+        let in_flight = self.counted(&call, || transport.clone().start(&call, Box::new(data)))?;
         Ok(Pending {
             in_flight,
-            transport,
             call,
-            number,
+            number: transport.membership().recorder.number(),
+            transport,
             start,
             elements: PhantomData,
         })
     }
 
+    /// Makes a call, records it and measures it.
     fn counted<R>(&self, call: &Call, communicate: impl FnOnce() -> Result<R>) -> Result<R> {
-        self.numbered(call, communicate).map(|(result, _)| result)
-    }
-
-    /// Makes a call, records it and measures it. Also returns its number in the flight recorder.
-    fn numbered<R>(
-        &self,
-        call: &Call,
-        communicate: impl FnOnce() -> Result<R>,
-    ) -> Result<(R, u64)> {
         let Membership { recorder, meter, .. } = self.transport.membership();
         let start = Instant::now();
-        let number = recorder.begin(call, start);
+        recorder.begin(call, start);
         let result = communicate();
         let time = start.elapsed();
         recorder.end(start + time, result.is_ok());
         meter.called(call, time);
-        result.map(|result| (result, number))
+        result
     }
 
     fn check_parts(&self, call: &Call, all: usize) -> Result<()> {

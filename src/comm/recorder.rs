@@ -3,8 +3,8 @@
 //! The recorder is always on. The book's page "Speed" has its share of a 1 KiB all-reduce between
 //! two threads.
 
+use super::Call;
 use super::meter::lock;
-use super::{Call, CallInfo};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::VecDeque;
@@ -42,13 +42,6 @@ pub(super) struct RecordedCall {
     pub end: Option<(Instant, bool)>,
 }
 
-impl RecordedCall {
-    /// The call for an error.
-    pub fn info(&self) -> CallInfo {
-        self.call.info(Some(self.number))
-    }
-}
-
 impl Recorder {
     pub fn new() -> Recorder {
         Recorder(Mutex::new(Log {
@@ -58,13 +51,12 @@ impl Recorder {
         }))
     }
 
-    /// The rank enters a call. Returns the call's number.
-    pub fn begin(&self, call: &Call, start: Instant) -> u64 {
+    /// The rank enters a call.
+    pub fn begin(&self, call: &Call, start: Instant) {
         let mut log = lock(&self.0);
         log.calls += 1;
         let number = log.calls;
         log.write(RecordedCall { call: *call, number, start, end: None });
-        number
     }
 
     /// The rank enters call `number` again, which it has started before, to wait for its result.
@@ -82,6 +74,11 @@ impl Recorder {
     /// The latest call, if there was one.
     pub fn last(&self) -> Option<RecordedCall> {
         lock(&self.0).entries.back().copied()
+    }
+
+    /// The number of the latest call.
+    pub fn number(&self) -> u64 {
+        self.last().map_or(0, |entry| entry.number)
     }
 
     /// The number of the call that the rank is in, if it is in one.
@@ -153,24 +150,18 @@ pub(super) fn save<'a>(
     path: &Path,
     ranks: impl IntoIterator<Item = (usize, &'a Arc<Recorder>)>,
 ) -> FlightFile {
-    FlightFile {
-        path: path.to_path_buf(),
-        error: write(path, ranks).err().map(|error| error.to_string()),
-    }
-}
-
-fn write<'a>(
-    path: &Path,
-    ranks: impl IntoIterator<Item = (usize, &'a Arc<Recorder>)>,
-) -> std::io::Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let mut out = BufWriter::new(crate::files::create(path)?);
-    for (rank, recorder) in ranks {
-        recorder.write(rank, &mut out)?;
-    }
-    out.flush()
+    let write = || -> std::io::Result<()> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let mut out = BufWriter::new(crate::files::create(path)?);
+        for (rank, recorder) in ranks {
+            recorder.write(rank, &mut out)?;
+        }
+        out.flush()
+    };
+    let error = write().err().map(|error| error.to_string());
+    FlightFile { path: path.to_path_buf(), error }
 }
 
 impl Log {

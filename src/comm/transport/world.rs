@@ -469,7 +469,7 @@ impl Rank {
                 RankState::NoCallYet
             };
         };
-        let call = last.info();
+        let call = last.call.info(Some(last.number));
         match (self.doing, last.end) {
             (Doing::Ended, _) => RankState::Ended { after: Some(call) },
             (Doing::Running, Some((end, _))) => {

@@ -106,7 +106,7 @@ impl Agreement {
         let asked = Asked {
             call: *call,
             in_group: self.peers.calls(),
-            number: self.peers.reporter.number(),
+            number: self.peers.reporter.recorder.number(),
         };
         self.wait(asked, ready)
     }
@@ -126,7 +126,7 @@ impl Agreement {
         let asked = Asked {
             call: *call,
             in_group: self.peers.next_call(),
-            number: self.peers.reporter.number(),
+            number: self.peers.reporter.recorder.number(),
         };
         let header = encode(call, asked.in_group, asked.number);
         let all = vec![0; header.len() * self.peers.members.len()];

@@ -36,14 +36,9 @@ impl Reporter {
         }
     }
 
-    /// The number of the rank's latest call.
-    pub fn number(&self) -> u64 {
-        self.recorder.last().map_or(0, |entry| entry.number)
-    }
-
     /// The rank's current call, for an error.
     pub fn info(&self, call: &Call) -> CallInfo {
-        call.info(Some(self.number()))
+        call.info(Some(self.recorder.number()))
     }
 
     /// The error of this rank in `call` after the run has failed elsewhere.
