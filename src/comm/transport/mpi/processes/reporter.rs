@@ -17,6 +17,8 @@ pub(super) struct Reporter {
     pub recorder: Arc<Recorder>,
     /// The latest collective that each rank of the world is known to have entered, and when.
     seen: Mutex<Vec<Option<(Call, Instant)>>>,
+    /// Collectives so far, by group.
+    pub calls: Mutex<HashMap<u64, u64>>,
     /// Messages to other ranks so far, and the latest send, by lane.
     sent: Mutex<HashMap<Lane, (u64, Call)>>,
     /// Messages from other ranks so far, by lane.
@@ -31,6 +33,7 @@ impl Reporter {
             options: options.clone(),
             recorder: Arc::new(Recorder::new()),
             seen: Mutex::new(vec![None; ranks]),
+            calls: Mutex::default(),
             sent: Mutex::default(),
             received: Mutex::default(),
         }
@@ -84,14 +87,19 @@ impl Reporter {
         lock(&self.received).get(&lane).copied().unwrap_or_default()
     }
 
+    /// How many collectives this rank has entered, by group.
+    pub fn calls(&self) -> Counts {
+        lock(&self.calls).iter().map(|(&group, &calls)| (group, calls)).collect()
+    }
+
     /// This rank's report when its part is over.
-    pub fn ending(&self, calls: Counts) -> Ending {
+    pub fn ending(&self) -> Ending {
         let sent = lock(&self.sent)
             .iter()
             .map(|(&lane, (count, latest))| (lane, *count, latest.info(None)))
             .collect();
         Ending {
-            calls,
+            calls: self.calls(),
             sent,
             received: lock(&self.received).iter().map(|(&lane, &count)| (lane, count)).collect(),
         }

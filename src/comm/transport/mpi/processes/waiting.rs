@@ -5,7 +5,7 @@
 //! late rank is only a notice at first, and an error at the deadline.
 
 use super::notices;
-use super::peers::{self, Peers};
+use super::peers::Peers;
 use super::unposted::post_agreed;
 use crate::comm::transport::lateness::{self, Lateness};
 use crate::comm::transport::mpi::board::{Awaited, Board, Notice, Wait};
@@ -85,7 +85,7 @@ impl WaitingRank<'_> {
             notices::tell(Notice::Waits(Wait {
                 what: self.what.clone(),
                 call: self.info.clone(),
-                calls: peers::calls(),
+                calls: reporter.calls(),
                 sent: reporter.sent(),
             }));
         }

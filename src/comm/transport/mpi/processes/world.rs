@@ -2,10 +2,9 @@
 
 use super::agreement::{self, Agreement};
 use super::reporter::Reporter;
-use super::{Mpi, notices, outbox, peers};
+use super::{Mpi, notices, outbox};
 use crate::comm::meter::lock;
 use crate::comm::transport::Membership;
-use crate::comm::transport::mpi::board::Ending;
 use crate::comm::{Comm, CommError, Options, recorder};
 use crate::notice::complain;
 use crate::{sha256, units};
@@ -102,7 +101,6 @@ impl MpiWorld {
             let reporter = Arc::new(Reporter::new(self.rank, self.size, options));
             *lock(&self.reporter) = Some(reporter.clone());
             notices::begin_run();
-            peers::begin_run();
             let membership = Membership::of_world(
                 self.rank,
                 self.size,
@@ -120,11 +118,7 @@ impl MpiWorld {
     pub fn leave(&self) -> std::result::Result<(), CommError> {
         let reporter = lock(&self.reporter).clone();
         let (failed, messages) = self.thread.install(|| {
-            let ending = match reporter {
-                Some(reporter) => reporter.ending(peers::calls()),
-                None => Ending::default(),
-            };
-            notices::leave(ending);
+            notices::leave(reporter.map(|reporter| reporter.ending()).unwrap_or_default());
             notices::look(|board| (!board.failures().is_empty(), board.unreceived()))
         });
         // All ranks know of the same messages, so only rank 0 reports them.
