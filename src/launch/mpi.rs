@@ -6,7 +6,6 @@
 use super::STACK_BYTES;
 use super::launcher::Launched;
 use super::settings::CommandLine;
-use crate::comm::transport::mpi::processes::MpiStart;
 pub(super) use crate::comm::transport::mpi::processes::MpiWorld;
 use crate::comm::{Comm, Options};
 use crate::error::BadInput;
@@ -22,19 +21,15 @@ pub(super) fn connect(
     settings: &CommandLine,
     deadline: Duration,
 ) -> Result<Option<&'static MpiWorld>, BadInput> {
-    let start = MpiStart {
-        stack_bytes: STACK_BYTES,
-        rank: launched.rank,
-        settings: serde_json::json!(settings).to_string(),
-        deadline,
-    };
-    let world = MpiWorld::start(start).map_err(|error| {
+    let settings = serde_json::json!(settings).to_string();
+    let world = MpiWorld::start(STACK_BYTES, launched.rank, settings, deadline);
+    let world = world.map_err(|error| {
         BadInput::new(
             format!("MPI does not start: {error}"),
             "start the program with the mpirun of the MPI it was built with",
         )
     })?;
-    if world.size == 1 && launched.size != Some(1) {
+    if world.place.size == 1 && launched.size != Some(1) {
         return Err(launched.unconnected(
             "MPI's own world has 1",
             "use the mpirun of the MPI that the program was built with; under Slurm, srun --mpi=pmix (srun --mpi=list)",
@@ -46,28 +41,28 @@ pub(super) fn connect(
 /// The settings of all ranks, or nothing if all have the same.
 pub(super) fn different_settings(world: &MpiWorld) -> Vec<CommandLine> {
     let read = |text: &String| serde_json::from_str(text).unwrap_or_default();
-    world.different.iter().map(read).collect()
+    world.place.different.iter().map(read).collect()
 }
 
 /// The job's ranks. `given` is how many the user asked for.
 pub(super) fn ranks(world: &MpiWorld, given: Option<usize>) -> Result<usize, BadInput> {
     match given {
-        Some(given) if given != world.size => Err(BadInput::new(
+        Some(given) if given != world.place.size => Err(BadInput::new(
             format!(
                 "`ranks` {given} contradicts the launcher, which started {} processes",
-                world.size
+                world.place.size
             ),
             format!(
                 "start {given} processes, or leave `ranks` out: each process is a rank, and a strategy needs as many as it names"
             ),
         )),
-        _ => Ok(world.size),
+        _ => Ok(world.place.size),
     }
 }
 
 /// The job's ranks on this machine.
 pub(super) fn ranks_here(world: &MpiWorld) -> usize {
-    world.ranks_here
+    world.place.ranks_here
 }
 
 /// Runs this process's rank for [`run_with`](super::run_with). `body` may not panic.
@@ -78,9 +73,9 @@ pub(super) fn run<T: Send>(
     body: impl FnOnce(Comm) -> Result<T> + Send,
 ) -> Result<T> {
     ensure!(
-        ranks == world.size,
+        ranks == world.place.size,
         "cannot run {ranks} ranks: the launcher started {} processes",
-        world.size
+        world.place.size
     );
     if let Some(link) = options.link {
         let help = "leave `link` out: it is for ranks that are threads of one process";

@@ -24,7 +24,7 @@ mod unposted;
 mod waiting;
 mod world;
 
-pub(crate) use world::{MpiStart, MpiWorld};
+pub(crate) use world::MpiWorld;
 
 use super::board::{Awaited, Lane};
 use super::header;

@@ -23,23 +23,14 @@ thread_local! {
     static UNIVERSE: RefCell<Option<ManuallyDrop<Universe>>> = const { RefCell::new(None) };
 }
 
-/// How this process starts MPI.
-pub(crate) struct MpiStart {
-    pub stack_bytes: usize,
-    /// Its number, as the launcher says.
-    pub rank: usize,
-    /// What should be the same on all ranks.
-    pub settings: String,
-    /// How long it waits for the other processes.
-    pub deadline: Duration,
-}
-
 /// What MPI says of this process.
-struct Connected {
-    rank: usize,
-    size: usize,
-    ranks_here: usize,
-    different: Vec<String>,
+pub(crate) struct Place {
+    pub rank: usize,
+    pub size: usize,
+    /// Ranks on this process's host.
+    pub ranks_here: usize,
+    /// The settings of all ranks, or nothing if all have the same.
+    pub different: Vec<String>,
 }
 
 /// A job with many nodes needs seconds to start, so a shorter deadline does not count here, and no
@@ -51,23 +42,24 @@ const NOTICE: Duration = Duration::from_secs(10);
 pub(crate) struct MpiWorld {
     /// A pool of one thread, which makes all MPI calls.
     thread: rayon::ThreadPool,
-    pub rank: usize,
-    pub size: usize,
-    /// Ranks on this process's host.
-    pub ranks_here: usize,
-    /// The settings of all ranks, or nothing if all have the same.
-    pub different: Vec<String>,
+    pub place: Place,
     /// The reporter of the current run.
     reporter: Mutex<Option<Arc<Reporter>>>,
 }
 
 impl MpiWorld {
-    /// Initialises MPI the first time. Returns this process in the job.
-    pub fn start(start: MpiStart) -> std::result::Result<&'static MpiWorld, String> {
+    /// Initialises MPI the first time. Returns this process in the job, where it has number `rank`
+    /// as the launcher says. `settings` should be the same on all ranks; this process waits until
+    /// the `deadline` for the others.
+    pub fn start(
+        stack_bytes: usize,
+        rank: usize,
+        settings: String,
+        deadline: Duration,
+    ) -> std::result::Result<&'static MpiWorld, String> {
         static WORLD: OnceLock<std::result::Result<MpiWorld, String>> = OnceLock::new();
         let world = WORLD.get_or_init(|| {
-            let thread =
-                rayon::ThreadPoolBuilder::new().num_threads(1).stack_size(start.stack_bytes);
+            let thread = rayon::ThreadPoolBuilder::new().num_threads(1).stack_size(stack_bytes);
             let thread = thread
                 .thread_name(|_| "mpi".to_string())
                 .build()
@@ -75,38 +67,25 @@ impl MpiWorld {
             // MPI's first calls wait for all processes, without a limit. So this thread waits for
             // them, with one.
             let (send, connected) = channel();
-            let settings = start.settings.clone();
             thread.spawn(move || {
                 send.send(connect(&settings)).ok();
             });
-            let connected = await_start(&connected, &start)?;
-            let Connected { rank, size, ranks_here, different } =
-                connected.ok_or("MPI is already initialised by other code")?;
-            Ok(MpiWorld {
-                thread,
-                rank,
-                size,
-                ranks_here,
-                different,
-                reporter: Mutex::default(),
-            })
+            let connected = await_start(&connected, rank, deadline)?;
+            let place = connected.ok_or("MPI is already initialised by other code")?;
+            Ok(MpiWorld { thread, place, reporter: Mutex::default() })
         });
         world.as_ref().map_err(String::clone)
     }
 
     /// Runs `body` on the MPI thread with the handle on all ranks.
     pub fn run<R: Send>(&self, options: &Options, body: impl FnOnce(Comm) -> R + Send) -> R {
+        let Place { rank, size, .. } = self.place;
         self.thread.install(|| {
             let world = with_universe(|universe| universe.world());
-            let reporter = Arc::new(Reporter::new(self.rank, self.size, options));
+            let reporter = Arc::new(Reporter::new(rank, size, options));
             *lock(&self.reporter) = Some(reporter.clone());
             notices::begin_run();
-            let membership = Membership::of_world(
-                self.rank,
-                self.size,
-                reporter.recorder.clone(),
-                self.size <= 2,
-            );
+            let membership = Membership::of_world(rank, size, reporter.recorder.clone(), size <= 2);
             let agreement = || Agreement::of_world(membership.members.clone(), reporter.clone());
             let group = (!options.no_check).then(agreement);
             body(Comm::new(Arc::new(Mpi::new(world, membership, group, reporter))))
@@ -122,7 +101,7 @@ impl MpiWorld {
             notices::look(|board| (!board.failures().is_empty(), board.unreceived()))
         });
         // All ranks know of the same messages, so only rank 0 reports them.
-        if failed || (!messages.is_empty() && self.rank > 0) {
+        if failed || (!messages.is_empty() && self.place.rank > 0) {
             self.await_abort();
         }
         if !messages.is_empty() {
@@ -142,11 +121,12 @@ impl MpiWorld {
     /// Ends the job after this process's part of a run has failed. Ranks print what they were doing
     /// before, if they still can.
     pub fn fail(&self, error: &anyhow::Error) -> ! {
+        let rank = self.place.rank;
         let reporter = lock(&self.reporter).take();
         let options =
             reporter.as_ref().map(|reporter| reporter.options.clone()).unwrap_or_default();
 
-        let failure = CommError::of_rank(self.rank, error);
+        let failure = CommError::of_rank(rank, error);
         let text = format!("{error:#}");
         let first_line = text.lines().next().unwrap_or_default();
         // Whether no lower rank has failed, and whether a lower rank prints the same error.
@@ -157,7 +137,7 @@ impl MpiWorld {
             notices::fail(failure.clone());
             notices::look(|board| {
                 let failures = board.failures();
-                let mut lower = failures.iter().filter(|(rank, _)| *rank < self.rank);
+                let mut lower = failures.iter().filter(|(other, _)| *other < rank);
                 let same = |(_, error): &&(usize, &CommError)| {
                     let in_words = matches!(error, CommError::RankFailed { why, .. } if why.starts_with(first_line));
                     in_words || waited_for_the_same(error, &failure)
@@ -169,13 +149,12 @@ impl MpiWorld {
         let cause = error.downcast_ref::<CommError>();
         let mut report = match cause {
             Some(CommError::Stopped { .. }) => first_line.to_string(),
-            _ if others_say_more => format!("rank {} failed: {first_line}", self.rank),
-            _ => format!("rank {} failed: {text}", self.rank),
+            _ if others_say_more => format!("rank {rank} failed: {first_line}"),
+            _ => format!("rank {rank} failed: {text}"),
         };
         if let (Some(reporter), Some(file), Some(_)) = (reporter, &options.flight_file, cause) {
             let of = |rank: &str| file.with_file_name(format!("flight-rank{rank}.jsonl"));
-            let mut saved =
-                recorder::save(&of(&self.rank.to_string()), [(self.rank, &reporter.recorder)]);
+            let mut saved = recorder::save(&of(&rank.to_string()), [(rank, &reporter.recorder)]);
             if report.contains('\n') || saved.error.is_some() {
                 saved.path = of("*");
                 report += &saved.to_string();
@@ -207,10 +186,10 @@ impl MpiWorld {
 }
 
 /// Initialises MPI, on its thread. None if other code has done it.
-fn connect(settings: &str) -> Option<Connected> {
+fn connect(settings: &str) -> Option<Place> {
     let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
     let world = universe.world();
-    let connected = Connected {
+    let place = Place {
         rank: world.rank() as usize,
         size: world.size() as usize,
         ranks_here: world.split_shared(0).size() as usize,
@@ -219,7 +198,7 @@ fn connect(settings: &str) -> Option<Connected> {
     notices::start(&world);
     agreement::start(&world);
     UNIVERSE.set(Some(ManuallyDrop::new(universe)));
-    Some(connected)
+    Some(place)
 }
 
 /// The texts of all ranks, or nothing if all ranks have the same.
@@ -248,10 +227,13 @@ fn different_texts(world: &SimpleCommunicator, text: &str) -> Vec<String> {
 /// Waits until MPI has started here, which it does on no process before it does on all. A process
 /// that never comes is named by nobody: MPI does not say who has come. At the deadline this process
 /// ends, and the launcher ends the others.
-fn await_start<T>(connected: &Receiver<T>, start: &MpiStart) -> std::result::Result<T, String> {
-    let options = Options { deadline: start.deadline.max(LEAST), ..Options::default() };
+fn await_start<T>(
+    connected: &Receiver<T>,
+    rank: usize,
+    deadline: Duration,
+) -> std::result::Result<T, String> {
+    let options = Options { deadline: deadline.max(LEAST), ..Options::default() };
     let begun = Instant::now();
-    let rank = start.rank;
     // Any rank may be the late one. So one after the other speaks, the lowest first.
     let mut next = options.notice().max(NOTICE) * u32::try_from(rank + 1).unwrap_or(u32::MAX);
     let mut told = false;
