@@ -176,10 +176,7 @@ impl Mpi {
 
     /// A blocking reduction of `send` in a reduce-scatter, else of `recv`. Overwrites `recv` with
     /// the result if this rank has one.
-    fn reduce<T: Element>(&self, call: &Call, send: &[u8], recv: &mut [u8])
-    where
-        T::Wide: Equivalence,
-    {
+    fn reduce<T: Element<Wide: Equivalence>>(&self, call: &Call, send: &[u8], recv: &mut [u8]) {
         let data: &[T] = bytemuck::cast_slice(if call.kind == CallKind::ReduceScatter {
             send
         } else {

@@ -74,10 +74,7 @@ impl<T: Element> MpiCollective<T> {
     }
 }
 
-impl<T: Element> Unposted for MpiCollective<T>
-where
-    T::Wide: Equivalence,
-{
+impl<T: Element<Wide: Equivalence>> Unposted for MpiCollective<T> {
     fn group(&self) -> u64 {
         self.mpi.group.as_ref().map_or(0, |group| group.peers.id)
     }
@@ -101,10 +98,7 @@ where
 }
 
 /// A non-blocking collective of this rank. An all-gather moves bytes.
-pub(super) struct Started<T: Element>
-where
-    T::Wide: Equivalence,
-{
+pub(super) struct Started<T: Element<Wide: Equivalence>> {
     mpi: Arc<Mpi>,
     call: Call,
     work: Arc<Mutex<MpiCollective<T>>>,
@@ -112,10 +106,7 @@ where
     data: Option<Box<dyn Buffer>>,
 }
 
-impl<T: Element> Started<T>
-where
-    T::Wide: Equivalence,
-{
+impl<T: Element<Wide: Equivalence>> Started<T> {
     /// Starts a reduction.
     pub fn reduce(mpi: Arc<Mpi>, call: &Call, data: Box<dyn Buffer>) -> Box<dyn Progress> {
         // f32, f64 and integers go to MPI directly; f16 and bf16 are widened first.
@@ -185,10 +176,7 @@ impl Started<u8> {
     }
 }
 
-impl<T: Element> Progress for Started<T>
-where
-    T::Wide: Equivalence,
-{
+impl<T: Element<Wide: Equivalence>> Progress for Started<T> {
     fn test(&mut self) -> Result<bool> {
         self.mpi.check_thread(&self.call)?;
         post_agreed();
@@ -235,10 +223,7 @@ where
     }
 }
 
-impl<T: Element> Drop for Started<T>
-where
-    T::Wide: Equivalence,
-{
+impl<T: Element<Wide: Equivalence>> Drop for Started<T> {
     fn drop(&mut self) {
         // After a panic the job ends, and the other ranks may never come. Off the MPI thread,
         // waiting is impossible. If waiting ends in an error, the rank that fails the run prints
