@@ -124,7 +124,6 @@ pub(in crate::comm) trait Buffer: Any + Send {
     fn bytes_mut(&mut self) -> &mut [u8];
     /// Drops all elements but these.
     fn keep(&mut self, elements: Range<usize>);
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
 impl<T: Element> Buffer for Vec<T> {
@@ -135,10 +134,6 @@ impl<T: Element> Buffer for Vec<T> {
     fn keep(&mut self, elements: Range<usize>) {
         self.truncate(elements.end);
         self.drain(..elements.start);
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

@@ -114,6 +114,6 @@ impl Progress for Started {
         if self.call.kind == CallKind::StartReduceScatter {
             vector.keep(rank * self.call.len..(rank + 1) * self.call.len);
         }
-        vector.into_any()
+        vector
     }
 }

@@ -110,7 +110,7 @@ impl<T: Element<Wide: Equivalence>> Started<T> {
     /// Starts a reduction.
     pub fn reduce(mpi: Arc<Mpi>, call: &Call, data: Box<dyn Buffer>) -> Box<dyn Progress> {
         // f32, f64 and integers go to MPI directly; f16 and bf16 are widened first.
-        let (input, data) = match data.into_any().downcast::<Vec<T::Wide>>() {
+        let (input, data) = match (data as Box<dyn Any>).downcast::<Vec<T::Wide>>() {
             Ok(data) => (*data, None),
             Err(data) => {
                 let data: Vec<T> = vector(data);
@@ -209,14 +209,14 @@ impl<T: Element<Wide: Equivalence>> Progress for Started<T> {
                     put_columns(data.bytes_mut(), part, &chunk, columns);
                     brought = rest;
                 }
-                data.into_any()
+                data
             }
             Some(mut data) => {
                 if has_result {
                     data.keep(0..self.call.len);
                     narrow::<T>(output, data.bytes_mut());
                 }
-                data.into_any()
+                data
             }
             None => Box::new(std::mem::take(if has_result { output } else { input })),
         }
