@@ -10,10 +10,8 @@ use crate::units;
 use std::time::Duration;
 
 /// The last notice about a rank that is late.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Lateness {
-    #[default]
-    Nothing,
     Late,
     Straggler,
 }
@@ -38,7 +36,6 @@ pub(super) fn say(
     doing: &RankState,
 ) {
     let is = match due {
-        Lateness::Nothing => return,
         Lateness::Late => "is late",
         Lateness::Straggler => "is a straggler",
     };

@@ -25,6 +25,7 @@ pub(super) struct Mail {
 }
 
 /// One collective of one group.
+#[derive(Default)]
 pub(super) struct Meeting {
     pub exchange: Exchange,
     /// When the simulated link has carried the collective. Known when all ranks have come.
@@ -41,16 +42,6 @@ pub(super) struct Meetings {
     spare: Vec<Arc<Meeting>>,
 }
 
-impl Meeting {
-    fn new(size: usize) -> Arc<Meeting> {
-        Arc::new(Meeting {
-            exchange: Exchange::new(size),
-            over: OnceLock::new(),
-            reduced: OnceLock::new(),
-        })
-    }
-}
-
 impl Meetings {
     /// The meeting for a call, and the call of the rank that came first.
     pub fn open(&mut self, key: Key, call: &Call, size: usize) -> (Call, Arc<Meeting>) {
@@ -58,11 +49,12 @@ impl Meetings {
             return (*first, meeting.clone());
         }
         let fits = |meeting: &Arc<Meeting>| meeting.exchange.ranks() == size;
+        let new = || Arc::new(Meeting { exchange: Exchange::new(size), ..Meeting::default() });
         let spare = self.spare.iter().position(fits).map(|i| self.spare.swap_remove(i));
         let meeting = spare.unwrap_or_else(|| {
             // Two: a rank may enter the next meeting before the last rank has left this one.
-            self.spare.push(Meeting::new(size));
-            Meeting::new(size)
+            self.spare.push(new());
+            new()
         });
         self.open.push((key, *call, meeting.clone()));
         (*call, meeting)

@@ -70,17 +70,19 @@ pub(super) struct WorldState {
 
 /// The state of one rank. Each rank has its own cache lines, like [`Waker`].
 #[repr(align(128))]
+#[derive(Default)]
 pub(super) struct Rank {
     doing: Doing,
     /// The last notice that the rank is late.
-    notice: Lateness,
+    notice: Option<Lateness>,
     /// When the rank's simulated link is free again, to send and to receive.
     pub free_out: Option<Instant>,
     pub free_in: Option<Instant>,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 enum Doing {
+    #[default]
     Running,
     Waiting,
     Ended,
@@ -88,14 +90,8 @@ enum Doing {
 
 impl ThreadWorld {
     pub fn new(size: usize, options: &Options) -> Arc<ThreadWorld> {
-        let rank = |_| Rank {
-            doing: Doing::Running,
-            notice: Lateness::Nothing,
-            free_out: None,
-            free_in: None,
-        };
         let state = WorldState {
-            ranks: (0..size).map(rank).collect(),
+            ranks: (0..size).map(|_| Rank::default()).collect(),
             ..WorldState::default()
         };
         Arc::new(ThreadWorld {
@@ -174,7 +170,7 @@ impl ThreadWorld {
     pub(super) fn enter(&self, rank: usize, call: &Call) -> Result<MutexGuard<'_, WorldState>> {
         let mut state = self.lock();
         state.stop_if_failed(rank, call)?;
-        if std::mem::take(&mut state.ranks[rank].notice) != Lateness::Nothing {
+        if state.ranks[rank].notice.take().is_some() {
             lateness::say_it_came(rank, call, self.recorders[rank].computed());
         }
         Ok(state)
@@ -241,10 +237,10 @@ impl ThreadWorld {
             }
             let (notice, rest) = lateness::due(&self.options, self.recorders[late].computed());
             again = again.min(rest);
-            if notice != before {
+            if before != Some(notice) {
                 let doing = state.ranks[late].describe(self.recorders[late].last());
                 lateness::say(notice, late, rank, call, waited, &doing);
-                state.ranks[late].notice = notice;
+                state.ranks[late].notice = Some(notice);
             }
         }
         Ok(Some(again))

@@ -63,16 +63,7 @@ impl Agreement {
     /// How all ranks of a run agree.
     pub fn of_world(members: Arc<[usize]>, reporter: Arc<Reporter>) -> Agreement {
         let comm = OF_WORLD.with_borrow(|comm| comm.clone()).expect("made when MPI started");
-        Agreement::on(comm, 0, members, reporter)
-    }
-
-    fn on(
-        comm: Arc<ManuallyDrop<SimpleCommunicator>>,
-        id: u64,
-        members: Arc<[usize]>,
-        reporter: Arc<Reporter>,
-    ) -> Agreement {
-        Agreement { comm, peers: Peers::new(id, members, reporter) }
+        Agreement { comm, peers: Peers::new(0, members, reporter) }
     }
 
     /// How the `members` of a new group agree, whose communicator is `comm`. `call` is the split of
@@ -91,7 +82,8 @@ impl Agreement {
         let duplicate = duplicate.take().expect("the library has made it");
         // SAFETY: the library has made this communicator only for this rank.
         let comm = unsafe { SimpleCommunicator::from_raw(duplicate) };
-        Ok(Agreement::on(shared(comm), id, members, self.peers.reporter.clone()))
+        let peers = Peers::new(id, members, self.peers.reporter.clone());
+        Ok(Agreement { comm: shared(comm), peers })
     }
 
     /// Returns when all members have come to this place in `call`. A call of the library that
