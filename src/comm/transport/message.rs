@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 /// The bytes of a message.
 pub(super) struct Message {
-    memory: Option<NonNull<u8>>,
+    memory: NonNull<u8>,
     /// Bytes of the memory, and of the message in it.
     capacity: usize,
     len: usize,
@@ -23,15 +23,12 @@ unsafe impl Send for Message {}
 impl Message {
     /// Memory for a message of `capacity` bytes.
     pub fn with_capacity(capacity: usize) -> Message {
-        if capacity == 0 {
-            return Message { memory: None, capacity, len: 0 };
-        }
+        // The allocator has no memory of 0 bytes.
+        let capacity = capacity.max(1);
         let layout = layout(capacity);
         // SAFETY: the layout has at least one byte.
         let memory = NonNull::new(unsafe { System.alloc(layout) });
-        if memory.is_none() {
-            handle_alloc_error(layout);
-        }
+        let memory = memory.unwrap_or_else(|| handle_alloc_error(layout));
         Message { memory, capacity, len: 0 }
     }
 
@@ -42,10 +39,8 @@ impl Message {
     /// Overwrites the message with `data`, which must not be longer than the memory.
     pub fn fill(&mut self, data: &[u8]) {
         assert!(data.len() <= self.capacity);
-        if let Some(memory) = self.memory {
-            // SAFETY: the memory has room for `data`, and nobody else has a reference to it.
-            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), memory.as_ptr(), data.len()) };
-        }
+        // SAFETY: the memory has room for `data`, and nobody else has a reference to it.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.memory.as_ptr(), data.len()) };
         self.len = data.len();
     }
 }
@@ -53,20 +48,15 @@ impl Message {
 impl Deref for Message {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        match self.memory {
-            // SAFETY: `fill` has written the first `len` bytes.
-            Some(memory) => unsafe { std::slice::from_raw_parts(memory.as_ptr(), self.len) },
-            None => &[],
-        }
+        // SAFETY: `fill` has written the first `len` bytes.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Message {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory {
-            // SAFETY: the memory came from this allocator, with this layout.
-            unsafe { System.dealloc(memory.as_ptr(), layout(self.capacity)) };
-        }
+        // SAFETY: the memory came from this allocator, with this layout.
+        unsafe { System.dealloc(self.memory.as_ptr(), layout(self.capacity)) };
     }
 }
 
@@ -75,7 +65,8 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, align_of::<u64>()).expect("a message was in memory already")
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
 
