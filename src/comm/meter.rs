@@ -6,7 +6,7 @@
 //! take. There the count is what the calls need at least.
 
 use super::call::{Call, CallKind};
-use std::ops::{Add, Range, Sub};
+use std::ops::{Range, Sub};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,35 +30,17 @@ pub struct CommTraffic {
     pub seconds: f64,
 }
 
-impl CommTraffic {
-    fn zip(
-        self,
-        other: CommTraffic,
-        counts: fn(u64, u64) -> u64,
-        seconds: fn(f64, f64) -> f64,
-    ) -> CommTraffic {
-        CommTraffic {
-            calls: counts(self.calls, other.calls),
-            messages: counts(self.messages, other.messages),
-            bytes: counts(self.bytes, other.bytes),
-            rounds: counts(self.rounds, other.rounds),
-            seconds: seconds(self.seconds, other.seconds),
-        }
-    }
-}
-
-impl Add for CommTraffic {
-    type Output = CommTraffic;
-    fn add(self, other: CommTraffic) -> CommTraffic {
-        self.zip(other, Add::add, Add::add)
-    }
-}
-
 impl Sub for CommTraffic {
     type Output = CommTraffic;
     /// The traffic since an earlier reading.
     fn sub(self, earlier: CommTraffic) -> CommTraffic {
-        self.zip(earlier, Sub::sub, Sub::sub)
+        CommTraffic {
+            calls: self.calls - earlier.calls,
+            messages: self.messages - earlier.messages,
+            bytes: self.bytes - earlier.bytes,
+            rounds: self.rounds - earlier.rounds,
+            seconds: self.seconds - earlier.seconds,
+        }
     }
 }
 
@@ -108,7 +90,11 @@ impl Meter {
     fn add(&self, more: CommTraffic) {
         for traffic in [&self.group, &*self.total] {
             let mut traffic = lock(traffic);
-            *traffic = *traffic + more;
+            traffic.calls += more.calls;
+            traffic.messages += more.messages;
+            traffic.bytes += more.bytes;
+            traffic.rounds += more.rounds;
+            traffic.seconds += more.seconds;
         }
     }
 
