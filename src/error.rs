@@ -1,10 +1,9 @@
 //! Input that a lab refuses before it starts to work.
 
-use std::fmt;
-
 /// An error in a lab's input: what is wrong, and what to do about it. The lab ends with exit
 /// code 2.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}\nhelp: {help}")]
 pub struct BadInput {
     pub what: String,
     pub help: String,
@@ -44,14 +43,6 @@ pub fn printable(text: &str) -> String {
     }
     printable
 }
-
-impl fmt::Display for BadInput {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}\nhelp: {}", self.what, self.help)
-    }
-}
-
-impl std::error::Error for BadInput {}
 
 #[cfg(test)]
 mod tests {

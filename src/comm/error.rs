@@ -161,35 +161,29 @@ impl fmt::Display for RankState {
         match self {
             RankState::NoCallYet => f.write_str("has made no communication call yet"),
             RankState::Waits { call, time } => {
-                write!(f, "waits in {call:#}")?;
-                match long(*time) {
-                    Some(time) => write!(f, " for {time}"),
-                    None => Ok(()),
-                }
+                write!(f, "waits in {call:#}{}", long(" for ", *time, ""))
             }
             RankState::InCall { call } => write!(f, "is in {call:#}"),
-            RankState::Computes { after, time } => match long(*time) {
-                Some(time) => write!(f, "computes for {time}, after {after:#}"),
-                None => write!(f, "computes, after {after:#}"),
-            },
+            RankState::Computes { after, time } => {
+                write!(f, "computes{}, after {after:#}", long(" for ", *time, ""))
+            }
             RankState::EndedWithoutCall => f.write_str("ended without any communication call"),
             RankState::Ended { after: Some(call) } => write!(f, "ended after {call:#}"),
             RankState::Ended { after: None } => f.write_str("ended"),
             RankState::LastSeen { call, time } => {
-                write!(f, "was last seen in {call:#}")?;
-                match long(*time) {
-                    Some(time) => write!(f, ", {time} ago"),
-                    None => Ok(()),
-                }
+                write!(f, "was last seen in {call:#}{}", long(", ", *time, " ago"))
             }
             RankState::NotSeen => f.write_str("has not been seen"),
         }
     }
 }
 
-/// A time in words, or nothing if it is too short to matter.
-fn long(time: Duration) -> Option<String> {
-    (time >= Duration::from_millis(500)).then(|| units::seconds(time.as_secs_f64()))
+/// A time in words, between two words, or nothing if it is too short to matter.
+fn long(before: &str, time: Duration, after: &str) -> String {
+    if time < Duration::from_millis(500) {
+        return String::new();
+    }
+    format!("{before}{}{after}", units::seconds(time.as_secs_f64()))
 }
 
 const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
