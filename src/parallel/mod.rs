@@ -3,8 +3,8 @@
 //! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that ranks average
 //! together), `queue.rs` (collectives in flight), `partition.rs` (the slices that each rank holds),
 //! `norm.rs` (the norm of sharded gradients), `zero/` (sharded state), `tensor/` (tensor and
-//! sequence parallelism), `context/` (shared sequences), `pipeline/`, `unshard.rs` (the whole model
-//! again), `strategy.rs` (which of all these a job uses).
+//! sequence parallelism), `context/` (shared sequences), `pipeline/`, `wire.rs` (what these three
+//! send), `unshard.rs` (the whole model again), `strategy.rs` (which of all these a job uses).
 
 mod buckets;
 pub mod context;
@@ -16,6 +16,7 @@ mod queue;
 pub mod strategy;
 pub mod tensor;
 mod unshard;
+mod wire;
 pub mod zero;
 
 pub use context::ContextParallel;

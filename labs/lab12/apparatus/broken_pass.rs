@@ -147,7 +147,7 @@ impl TensorOp for Layer {
             bail!("attention takes [sequences, positions, numbers], not {dims:?}")
         };
         let mine = self.attention.keys_and_values(qkv);
-        let all = all_gather(&self.group, self.attention.products, &mine)?;
+        let all = all_gather(&self.group, self.attention.products, &mine).map_err(Error::wrap)?;
         let mut running = self.attention.begin(sequences, rows);
         for owner in self.owners() {
             let numbers = &all[owner * mine.len()..(owner + 1) * mine.len()];
@@ -181,7 +181,7 @@ impl TensorOp for Layer {
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let means = read(y, |y| Ok(self.attention.means(y, dy, q.slices.rows())))?;
         let mine = self.attention.keys_and_values(qkv);
-        let all = all_gather(&self.group, self.attention.products, &mine)?;
+        let all = all_gather(&self.group, self.attention.products, &mine).map_err(Error::wrap)?;
         let mut dqkv = vec![0.0; qkv.len()];
         let mut parts = vec![0.0; all.len()];
         for owner in self.owners() {

@@ -7,9 +7,9 @@
 
 use super::Exchange;
 use crate::comm::{Comm, Reduce};
-use crate::tensor::{BlockAttention, Precision, Rows, Slices, Stored, TensorOp, read};
+use crate::parallel::wire;
+use crate::tensor::{BlockAttention, Rows, Slices, TensorOp, read};
 use candle_core::{Error, Result, Shape, Tensor, bail};
-use half::bf16;
 use std::sync::{Arc, OnceLock};
 
 /// One layer's attention across the blocks of all ranks.
@@ -76,7 +76,7 @@ impl AcrossBlocks {
         let ranks = self.group.size();
         let precision = self.attention.products;
         if self.exchange == Exchange::Gather {
-            let all = all_gather(&group, precision, &kv)?;
+            let all = wire::all_gather(&group, precision, &kv).map_err(Error::wrap)?;
             for round in 0..ranks {
                 let owner = self.owner(round);
                 let kv = &all[owner * kv.len()..(owner + 1) * kv.len()];
@@ -87,11 +87,12 @@ impl AcrossBlocks {
         for round in 0..ranks {
             let more = round + 1 < ranks;
             if more {
-                send(&group, precision, &kv, self.next())?; // travels while this rank computes
+                // It travels while this rank computes.
+                wire::send(&group, precision, &kv, self.next()).map_err(Error::wrap)?;
             }
             each(round, self.attention.block(&kv, &self.slices[self.owner(round)]))?;
             if more {
-                recv(&group, precision, &mut kv, self.previous())?;
+                wire::recv(&group, precision, &mut kv, self.previous()).map_err(Error::wrap)?;
             }
         }
         Ok(())
@@ -176,41 +177,4 @@ fn add(sum: &mut [f32], group: &Comm, from: usize) -> Result<()> {
     group.recv(&mut arrived, from).map_err(Error::wrap)?;
     sum.iter_mut().zip(&arrived).for_each(|(sum, x)| *sum += x);
     Ok(())
-}
-
-/// All ranks' numbers, which travel in `precision`.
-///
-/// # Errors
-/// If the collective fails.
-pub fn all_gather(group: &Comm, precision: Precision, mine: &[f32]) -> Result<Vec<f32>> {
-    fn gather<T: Stored>(group: &Comm, mine: &[f32]) -> Result<Vec<f32>> {
-        let mut all = vec![T::zeroed(); group.size() * mine.len()];
-        group.all_gather(&T::narrowed(mine), &mut all).map_err(Error::wrap)?;
-        Ok(T::widened(all))
-    }
-    match precision {
-        _ if group.size() == 1 => Ok(mine.to_vec()),
-        Precision::F32 => gather::<f32>(group, mine),
-        Precision::Bf16 => gather::<bf16>(group, mine),
-    }
-}
-
-fn send(group: &Comm, precision: Precision, x: &[f32], to: usize) -> Result<()> {
-    let sent = match precision {
-        Precision::F32 => group.send(x, to),
-        Precision::Bf16 => group.send(&bf16::narrowed(x), to),
-    };
-    sent.map_err(Error::wrap)
-}
-
-fn recv(group: &Comm, precision: Precision, x: &mut [f32], from: usize) -> Result<()> {
-    match precision {
-        Precision::F32 => group.recv(x, from).map_err(Error::wrap),
-        Precision::Bf16 => {
-            let mut narrow = vec![bf16::ZERO; x.len()];
-            group.recv(&mut narrow, from).map_err(Error::wrap)?;
-            x.copy_from_slice(&bf16::widened(narrow));
-            Ok(())
-        }
-    }
 }

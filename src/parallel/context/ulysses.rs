@@ -8,9 +8,11 @@
 //! ```
 
 use crate::comm::Comm;
+use crate::parallel::wire::exchange_axes;
 use crate::tensor::{Precision, Stored, TensorOp, apply, consume};
 use candle_core::{Error, Result, Shape, Tensor, bail};
 use half::bf16;
+use std::ops::Range;
 
 /// The exchange of rows with parts of these widths, such as queries, keys and values. Every part
 /// consists of all heads, or of this rank's.
@@ -19,15 +21,8 @@ pub(super) struct Exchanged {
     group: Comm,
     precision: Precision,
     widths: Vec<usize>,
-    direction: Direction,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Direction {
-    /// From all heads of this rank's positions to this rank's heads of all positions.
-    ToHeads,
-    /// And back.
-    ToPositions,
+    /// From all heads of this rank's positions to this rank's heads of all positions, or back.
+    to_heads: bool,
 }
 
 impl Exchanged {
@@ -37,7 +32,7 @@ impl Exchanged {
             group: group.clone(),
             precision,
             widths: widths.to_vec(),
-            direction: Direction::ToHeads,
+            to_heads: true,
         }
     }
 
@@ -50,20 +45,20 @@ impl Exchanged {
 
     /// The reverse of [`Exchanged::to_heads`]. `x` stays: attention's backward pass reads it.
     pub fn to_positions(&self, x: &Tensor) -> Result<Tensor> {
-        apply(x, Exchanged { direction: Direction::ToPositions, ..self.clone() })
+        apply(x, Exchanged { to_heads: false, ..self.clone() })
     }
 
     fn exchange(
         &self,
-        direction: Direction,
+        to_heads: bool,
         label: &'static str,
         x: &[f32],
         sequences: usize,
     ) -> Result<Vec<f32>> {
         let group = self.group.labelled(label);
         match self.precision {
-            Precision::F32 => self.exchange_as::<f32>(direction, &group, x, sequences),
-            Precision::Bf16 => self.exchange_as::<bf16>(direction, &group, x, sequences),
+            Precision::F32 => self.exchange_as::<f32>(to_heads, &group, x, sequences),
+            Precision::Bf16 => self.exchange_as::<bf16>(to_heads, &group, x, sequences),
         }
     }
 
@@ -71,50 +66,35 @@ impl Exchanged {
     /// them in the same order.
     fn exchange_as<T: Stored>(
         &self,
-        direction: Direction,
+        to_heads: bool,
         group: &Comm,
         x: &[f32],
         sequences: usize,
     ) -> Result<Vec<f32>> {
+        let ranks = group.size();
         let x = T::narrowed(x);
         let mut sent = vec![T::zeroed(); x.len()];
         let mut received = sent.clone();
         let mut y = sent.clone();
-        let here = sequences * self.positions(x.len(), sequences);
-        match direction {
-            Direction::ToHeads => {
-                self.each_part(here, |of_rank, all| sent[of_rank].copy_from_slice(&x[all]));
-                group.all_to_all(&sent, &mut received).map_err(Error::wrap)?;
-                self.each_block(x.len(), sequences, |of_rank, of_all| {
-                    y[of_all].copy_from_slice(&received[of_rank]);
-                });
-            }
-            Direction::ToPositions => {
-                self.each_block(x.len(), sequences, |of_rank, of_all| {
-                    sent[of_rank].copy_from_slice(&x[of_all]);
-                });
-                group.all_to_all(&sent, &mut received).map_err(Error::wrap)?;
-                self.each_part(here, |of_rank, all| y[all].copy_from_slice(&received[of_rank]));
-            }
+        if to_heads {
+            self.each_part(x.len(), |of_rank, all| sent[of_rank].copy_from_slice(&x[all]));
+            group.all_to_all(&sent, &mut received).map_err(Error::wrap)?;
+            exchange_axes(&received, [ranks, sequences], &mut y);
+        } else {
+            exchange_axes(&x, [sequences, ranks], &mut sent);
+            group.all_to_all(&sent, &mut received).map_err(Error::wrap)?;
+            self.each_part(x.len(), |of_rank, all| y[all].copy_from_slice(&received[of_rank]));
         }
         Ok(T::widened(y))
     }
 
-    /// This rank's positions of a sequence, if all sequences have `numbers` numbers here.
-    fn positions(&self, numbers: usize, sequences: usize) -> usize {
-        numbers / (self.widths.iter().sum::<usize>() * sequences).max(1)
-    }
-
     /// For each rank, row and part: where the rank's heads are in what it gets, [rank, row, heads],
-    /// and in this rank's `rows` rows of all heads.
-    fn each_part(
-        &self,
-        rows: usize,
-        mut each: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>),
-    ) {
+    /// and in this rank's rows of all heads, which have `numbers` numbers.
+    fn each_part(&self, numbers: usize, mut each: impl FnMut(Range<usize>, Range<usize>)) {
         let mut at = 0;
         let ranks = self.group.size();
         let width: usize = self.widths.iter().sum();
+        let rows = numbers / width.max(1);
         for rank in 0..ranks {
             for row in 0..rows {
                 let mut start = row * width;
@@ -128,34 +108,6 @@ impl Exchanged {
             }
         }
     }
-
-    /// For each rank and sequence: the rank's positions in [rank, sequence, ..], and in [sequence,
-    /// rank, ..].
-    fn each_block(
-        &self,
-        numbers: usize,
-        sequences: usize,
-        mut each: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>),
-    ) {
-        let ranks = self.group.size();
-        let block = numbers / (ranks * sequences).max(1);
-        for rank in 0..ranks {
-            for s in 0..sequences {
-                let of_rank = (rank * sequences + s) * block;
-                let of_all = (s * ranks + rank) * block;
-                each(of_rank..of_rank + block, of_all..of_all + block);
-            }
-        }
-    }
-}
-
-impl Direction {
-    fn reverse(self) -> Direction {
-        match self {
-            Direction::ToHeads => Direction::ToPositions,
-            Direction::ToPositions => Direction::ToHeads,
-        }
-    }
 }
 
 impl TensorOp for Exchanged {
@@ -163,19 +115,18 @@ impl TensorOp for Exchanged {
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let ranks = self.group.size();
-        let shape = match (dims, self.direction) {
-            (&[sequences, positions, width], Direction::ToHeads) => {
-                (sequences, positions * ranks, width / ranks)
-            }
-            (&[sequences, positions, width], Direction::ToPositions) => {
-                (sequences, positions / ranks, width * ranks)
-            }
-            _ => bail!("Ulysses takes [sequences, positions, heads], not {dims:?}"),
+        let &[sequences, positions, width] = dims else {
+            bail!("Ulysses takes [sequences, positions, heads], not {dims:?}")
         };
-        Ok((self.exchange(self.direction, "forward pass", x, dims[0])?, shape.into()))
+        let shape = if self.to_heads {
+            (sequences, positions * ranks, width / ranks)
+        } else {
+            (sequences, positions / ranks, width * ranks)
+        };
+        Ok((self.exchange(self.to_heads, "forward pass", x, sequences)?, shape.into()))
     }
 
     fn input_gradient(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
-        self.exchange(self.direction.reverse(), "backward pass", dy, dims[0])
+        self.exchange(!self.to_heads, "backward pass", dy, dims[0])
     }
 }

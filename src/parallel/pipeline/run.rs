@@ -5,12 +5,11 @@ use crate::allocator;
 use crate::comm::Comm;
 use crate::data::Batch;
 use crate::model::{Build, Chunk, Gpt, Input, Pass};
-use crate::parallel::Zero;
+use crate::parallel::{Zero, wire};
 use crate::plan::ModelShape;
-use crate::tensor::{Deferred, Precision, Stored, Tensor, backward_from, defer, gradient, read};
+use crate::tensor::{Deferred, Tensor, backward_from, defer, gradient, read};
 use anyhow::{Context, Result, ensure};
 use candle_core::{Device, Var};
-use half::bf16;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -235,26 +234,14 @@ impl<M: Chunk> Stages<M> {
 
     /// Receives the result of `op`, in the type of its pass.
     fn recv(&self, op: Op, pass: &Pass, activations: [usize; 3], from: usize) -> Result<Vec<f32>> {
-        match pass.precision {
-            Precision::F32 => self.recv_as::<f32>(op, activations, from),
-            Precision::Bf16 => self.recv_as::<bf16>(op, activations, from),
-        }
-    }
-
-    fn recv_as<T: Stored>(&self, op: Op, activations: [usize; 3], from: usize) -> Result<Vec<f32>> {
-        let mut result = vec![T::zeroed(); activations.iter().product()];
-        self.group.tagged(self.tag(op)).recv(&mut result, from)?;
-        Ok(T::widened(result))
+        let mut result = vec![0.0; activations.iter().product()];
+        wire::recv(&self.group.tagged(self.tag(op)), pass.precision, &mut result, from)?;
+        Ok(result)
     }
 
     /// Sends the result of `op`, in the type of its pass.
     fn send(&self, op: Op, pass: &Pass, result: &[f32], to: usize) -> Result<()> {
-        let link = self.group.tagged(self.tag(op));
-        match pass.precision {
-            Precision::F32 => link.send(result, to)?,
-            Precision::Bf16 => link.send(&bf16::narrowed(result), to)?,
-        }
-        Ok(())
+        Ok(wire::send(&self.group.tagged(self.tag(op)), pass.precision, result, to)?)
     }
 
     /// Runs one pass.

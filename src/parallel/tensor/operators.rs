@@ -19,6 +19,7 @@
 //! ```
 
 use crate::comm::{Comm, Reduce};
+use crate::parallel::wire::exchange_axes;
 use crate::tensor::{Precision, Stored, TensorOp, consume};
 use candle_core::{Error, Result, Shape, Tensor, bail};
 use half::bf16;
@@ -104,15 +105,6 @@ impl Operator {
             }
         };
         Ok(T::widened(y))
-    }
-}
-
-/// Writes `from`, blocks `[a][b]`, to `to` as blocks `[b][a]`.
-fn exchange_axes<T: Copy>(from: &[T], [a, b]: [usize; 2], to: &mut [T]) {
-    let block = (from.len() / (a * b).max(1)).max(1);
-    for (i, from) in from.chunks_exact(block).enumerate() {
-        let at = (i % b) * a + i / b;
-        to[at * block..(at + 1) * block].copy_from_slice(from);
     }
 }
 

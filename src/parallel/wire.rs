@@ -1,0 +1,58 @@
+//! What ranks send each other in a pass: numbers that travel in its type, and the order of blocks
+//! in which they travel.
+
+use crate::comm::{Comm, Result};
+use crate::tensor::stored::widen;
+use crate::tensor::{Precision, Stored};
+use half::bf16;
+
+/// All ranks' numbers, which travel in `precision`.
+///
+/// # Errors
+/// If the collective fails.
+#[track_caller]
+pub fn all_gather(group: &Comm, precision: Precision, mine: &[f32]) -> Result<Vec<f32>> {
+    #[track_caller]
+    fn gather<T: Stored>(group: &Comm, mine: &[f32]) -> Result<Vec<f32>> {
+        let mut all = vec![T::zeroed(); group.size() * mine.len()];
+        group.all_gather(&T::narrowed(mine), &mut all)?;
+        Ok(T::widened(all))
+    }
+    match precision {
+        _ if group.size() == 1 => Ok(mine.to_vec()),
+        Precision::F32 => gather::<f32>(group, mine),
+        Precision::Bf16 => gather::<bf16>(group, mine),
+    }
+}
+
+/// Sends `x`, which travels in `precision`.
+#[track_caller]
+pub(super) fn send(group: &Comm, precision: Precision, x: &[f32], to: usize) -> Result<()> {
+    match precision {
+        Precision::F32 => group.send(x, to),
+        Precision::Bf16 => group.send(&bf16::narrowed(x), to),
+    }
+}
+
+/// Receives `x`, which travels in `precision`.
+#[track_caller]
+pub(super) fn recv(group: &Comm, precision: Precision, x: &mut [f32], from: usize) -> Result<()> {
+    match precision {
+        Precision::F32 => group.recv(x, from)?,
+        Precision::Bf16 => {
+            let mut narrow = vec![bf16::ZERO; x.len()];
+            group.recv(&mut narrow, from)?;
+            widen(&narrow, x);
+        }
+    }
+    Ok(())
+}
+
+/// Writes `from`, blocks `[a][b]`, to `to` as blocks `[b][a]`.
+pub(super) fn exchange_axes<T: Copy>(from: &[T], [a, b]: [usize; 2], to: &mut [T]) {
+    let block = (from.len() / (a * b).max(1)).max(1);
+    for (i, from) in from.chunks_exact(block).enumerate() {
+        let at = (i % b) * a + i / b;
+        to[at * block..(at + 1) * block].copy_from_slice(from);
+    }
+}
