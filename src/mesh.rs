@@ -26,14 +26,14 @@ named! {
     }
 }
 
-/// The order in which the ranks' numbers fill the mesh.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// Tensor ranks are nearest, then data, then pipeline, as in Megatron-LM and DeepSpeed.
-    #[default]
-    PipelineSlowest,
-    /// Tensor ranks are nearest, then pipeline, then data, as in picotron and ezpz.
-    DataSlowest,
+named! {
+    /// The order in which the ranks' numbers fill the mesh.
+    pub enum Order by default PipelineSlowest {
+        /// Tensor ranks are nearest, then data, then pipeline, as in Megatron-LM and DeepSpeed.
+        PipelineSlowest = "tp-dp-pp",
+        /// Tensor ranks are nearest, then pipeline, then data, as in picotron and ezpz.
+        DataSlowest = "tp-pp-dp",
+    }
 }
 
 impl Order {

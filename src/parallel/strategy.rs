@@ -6,6 +6,7 @@ use super::pipeline::{Partition, Pipeline, Schedule};
 use super::zero::Stage;
 use crate::error::BadInput;
 use crate::mesh::{Coordinates, Layout, Order};
+use crate::named::{NamedValue, find, named};
 use crate::plan::{Family, ModelShape};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -102,17 +103,18 @@ pub enum Recompute {
     Blocks(usize),
 }
 
-/// The state that is kept in the host's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Offloaded {
-    /// Nothing.
-    #[default]
-    None,
-    /// The optimizer's state: ZeRO-Offload (Ren et al., arXiv 2101.06840).
-    Optimizer,
-    /// Also parameters and gradients, with ZeRO-3: ZeRO-Infinity (Rajbhandari et al.,
-    /// arXiv 2104.07857).
-    Parameters,
+named! {
+    /// The state that is kept in the host's memory.
+    #[derive(PartialOrd, Ord)]
+    pub enum Offloaded by default None {
+        /// Nothing.
+        None = "none",
+        /// The optimizer's state: ZeRO-Offload (Ren et al., arXiv 2101.06840).
+        Optimizer = "optimizer",
+        /// Also parameters and gradients, with ZeRO-3: ZeRO-Infinity (Rajbhandari et al.,
+        /// arXiv 2104.07857).
+        Parameters = "parameters",
+    }
 }
 
 impl Default for Strategy {
@@ -256,7 +258,7 @@ impl Strategy {
             ),
             _ if (self.offload == Offloaded::Parameters) != (self.zero == Stage::Three)
                 && self.offload != Offloaded::None => (
-                format!("offload={} with zero={}", self.offload, self.zero.number()),
+                format!("offload={} with zero={}", self.offload.name(), self.zero.number()),
                 "stage 3 offloads parameters, stages 0 to 2 the optimizer's state".to_string(),
             ),
             _ => return Ok(()),
@@ -308,16 +310,6 @@ impl fmt::Display for Recompute {
     }
 }
 
-impl fmt::Display for Offloaded {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Offloaded::None => "none",
-            Offloaded::Optimizer => "optimizer",
-            Offloaded::Parameters => "parameters",
-        })
-    }
-}
-
 /// What differs from [`Strategy::SINGLE`], or `dp=1`.
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -362,13 +354,13 @@ impl fmt::Display for Strategy {
             parts.push("sp".to_string());
         }
         if self.offload != Offloaded::None {
-            parts.push(format!("offload={}", self.offload));
+            parts.push(format!("offload={}", self.offload.name()));
         }
         if self.tiles > 1 {
             parts.push(format!("tiles={}", self.tiles));
         }
-        if self.order == Order::DataSlowest {
-            parts.push("order=tp-pp-dp".to_string());
+        if self.order != Order::PipelineSlowest {
+            parts.push(format!("order={}", self.order.name()));
         }
         if self.vocabulary_multiple > 1 {
             parts.push(format!("pad={}", self.vocabulary_multiple));
@@ -391,13 +383,9 @@ fn bad(what: String) -> BadInput {
 /// A text that names more ranks is refused, so that no product of them overflows.
 const MOST_RANKS: usize = 1 << 30;
 
-/// The choice that `value` names.
-fn choice<T: Copy>(key: &str, value: &str, choices: &[(&str, T)]) -> Result<T, BadInput> {
-    if let Some((_, found)) = choices.iter().find(|(name, _)| *name == value) {
-        return Ok(*found);
-    }
-    let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-    Err(bad(format!("{key}={value} is none of {}", names.join(", "))))
+/// The value that a text names: one of `names`, which are all of its type's.
+fn choice<T: NamedValue>(key: &str, value: &str, names: &[&str]) -> Result<T, BadInput> {
+    find(value).ok_or_else(|| bad(format!("{key}={value} is none of {}", names.join(", "))))
 }
 
 impl FromStr for Strategy {
@@ -424,12 +412,10 @@ impl FromStr for Strategy {
                 "pp" => strategy.pipeline = number(1, 1 << 16)?,
                 "cp" => strategy.context = number(1, 1 << 16)?,
                 "cp-comm" => {
-                    let names = Exchange::ALL.map(|exchange| (exchange.name(), exchange));
-                    strategy.exchange = choice(key, value, &names)?;
+                    strategy.exchange = choice(key, value, &Exchange::ALL.map(Exchange::name))?;
                 }
                 "cp-order" => {
-                    let names = Slicing::ALL.map(|slicing| (slicing.name(), slicing));
-                    strategy.slicing = choice(key, value, &names)?;
+                    strategy.slicing = choice(key, value, &Slicing::ALL.map(Slicing::name))?;
                 }
                 "chunks" => strategy.chunks = number(1, 1 << 10)?,
                 "m" => strategy.micro_batches = Some(number(1, 1 << 20)?),
@@ -440,33 +426,15 @@ impl FromStr for Strategy {
                 "tiles" => strategy.tiles = number(1, 1 << 10)?,
                 "pad" => strategy.vocabulary_multiple = number(1, 1 << 16)?,
                 "sp" if value.is_empty() => strategy.sequence = true,
-                "schedule" => {
-                    let names = [
-                        ("gpipe", Schedule::GPipe),
-                        ("1f1b", Schedule::OneForwardOneBackward),
-                        ("interleaved", Schedule::Interleaved { group: 0 }),
-                        ("zero-bubble", Schedule::ZeroBubble),
-                    ];
-                    strategy.schedule = Some(choice(key, value, &names)?);
-                }
+                "schedule" => strategy.schedule = Some(schedule(value)?),
                 "partition" => {
-                    let names = Partition::ALL.map(|partition| (partition.name(), partition));
-                    strategy.partition = choice(key, value, &names)?;
+                    strategy.partition = choice(key, value, &Partition::ALL.map(Partition::name))?;
                 }
                 "recompute" => strategy.recompute = recompute(value)?,
                 "offload" => {
-                    let names = [
-                        ("none", Offloaded::None),
-                        ("optimizer", Offloaded::Optimizer),
-                        ("parameters", Offloaded::Parameters),
-                    ];
-                    strategy.offload = choice(key, value, &names)?;
+                    strategy.offload = choice(key, value, &Offloaded::ALL.map(Offloaded::name))?;
                 }
-                "order" => {
-                    let names =
-                        [("tp-dp-pp", Order::PipelineSlowest), ("tp-pp-dp", Order::DataSlowest)];
-                    strategy.order = choice(key, value, &names)?;
-                }
+                "order" => strategy.order = choice(key, value, &Order::ALL.map(Order::name))?,
                 _ => return Err(bad(format!("there is no {part:?} in a strategy"))),
             }
         }
@@ -511,6 +479,19 @@ impl FromStr for Strategy {
             strategy.schedule = None;
         }
         Ok(strategy)
+    }
+}
+
+/// A text says the groups of an interleaved schedule apart.
+fn schedule(value: &str) -> Result<Schedule, BadInput> {
+    match value {
+        "gpipe" => Ok(Schedule::GPipe),
+        "1f1b" => Ok(Schedule::OneForwardOneBackward),
+        "interleaved" => Ok(Schedule::Interleaved { group: 0 }),
+        "zero-bubble" => Ok(Schedule::ZeroBubble),
+        _ => Err(bad(format!(
+            "schedule={value} is none of gpipe, 1f1b, interleaved, zero-bubble"
+        ))),
     }
 }
 
