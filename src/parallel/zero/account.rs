@@ -12,7 +12,13 @@ impl Zero {
 
     /// Elements that the last step communicated, over all ranks. Padding does not count.
     pub fn volumes(&self) -> Volumes {
-        self.engine.volumes()
+        let [gathered, reduced] = self.engine.volumes();
+        Volumes {
+            gathered,
+            reduced,
+            gathered_bytes: self.config.precision.bytes(),
+            reduced_bytes: self.config.reduce.bytes(),
+        }
     }
 
     /// Bytes that each rank sends in a step like the last one, by the formula. In a gather, each of
@@ -20,10 +26,11 @@ impl Zero {
     /// gradients. The other stages also compute a norm.
     pub fn bytes_a_step(&self) -> f64 {
         let Volumes { gathered, reduced, gathered_bytes, reduced_bytes } = self.volumes();
-        let share = (self.ranks as f64 - 1.0) / self.ranks as f64;
+        let ranks = self.comm.size() as f64;
+        let share = (ranks - 1.0) / ranks;
         let gathered = gathered * gathered_bytes;
         let reduced = reduced * reduced_bytes;
-        match self.stage {
+        match self.config.stage {
             Stage::Ddp => 2.0 * share * reduced as f64,
             _ => share * (gathered + reduced) as f64 + self.norm_bytes() as f64,
         }
@@ -32,7 +39,7 @@ impl Zero {
     /// Bytes that rank 0 sends for one global norm: 4 in an all-reduce of one f32, which a
     /// different rank reduces, and 16 in an all-reduce of two f64, of which rank 0 reduces one.
     pub fn norm_bytes(&self) -> usize {
-        if self.ranks > 1 && self.stage > Stage::Ddp {
+        if self.comm.size() > 1 && self.config.stage > Stage::Ddp {
             20
         } else {
             0

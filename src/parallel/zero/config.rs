@@ -62,17 +62,12 @@ pub struct ZeroConfig {
     /// keeps its own part, for a caller who adds them.
     pub add_tied: bool,
     /// A deliberate mistake of labs: each rank clips by its own shard's norm. It is made here
-    /// because only a stage's engine sees gradients and the groups that share them.
+    /// because only `Zero` knows all groups that share gradients.
     #[doc(hidden)]
     pub local_norm: bool,
 }
 
 impl ZeroConfig {
-    /// Plain data parallelism in f32, for models of a few megabytes.
-    pub fn ddp(adamw: AdamWConfig) -> ZeroConfig {
-        ZeroConfig::new(Stage::Ddp, Precision::F32, adamw)
-    }
-
     /// Settings for models of a few megabytes, with gradients in f32.
     pub fn new(stage: Stage, precision: Precision, adamw: AdamWConfig) -> ZeroConfig {
         ZeroConfig {

@@ -1,6 +1,6 @@
 //! What each stage does in its own way, and the tensor ranks' copies, which all of them add up.
 
-use super::{Event, MemoryUsage, Unit, Volumes};
+use super::{Event, MemoryUsage, Unit};
 use crate::comm::{Comm, Reduce};
 use crate::mesh::Axis;
 use crate::optim::{AdamW, Fragment, State};
@@ -27,8 +27,8 @@ pub(super) trait StageEngine {
     fn add_tied(&mut self, _ends: &Comm) -> Result<()> {
         Ok(())
     }
-    /// The norm of `numel` gradients, which are also sharded over the ranks of `comms`.
-    fn norm<'a>(&'a self, comms: Vec<&'a Comm>, numel: usize) -> Result<f64>;
+    /// The norm of `numel` gradients, which are sharded over the ranks of `comms`.
+    fn norm(&self, comms: &[&Comm], numel: usize) -> Result<f64>;
     fn update(&mut self, lr: f64, scale: f32) -> Result<()>;
     fn visit(&mut self, each: &mut Visit) -> Result<()>;
     /// Sends the values that each rank has changed in its shard to all ranks that hold them.
@@ -44,7 +44,8 @@ pub(super) trait StageEngine {
     /// Calls `each` with every parameter, whole and in f32.
     fn each(&mut self, each: &mut Each) -> Result<()>;
     fn memory(&self) -> MemoryUsage;
-    fn volumes(&self) -> Volumes;
+    /// Elements that the last step gathered and reduced.
+    fn volumes(&self) -> [usize; 2];
     fn events(&mut self) -> Vec<Event> {
         Vec::new()
     }

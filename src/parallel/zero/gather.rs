@@ -31,9 +31,9 @@ pub struct Gatherer<T> {
     state: Mutex<GatherState<T>>,
 }
 
-struct GatherState<T> {
+pub(super) struct GatherState<T> {
     /// This rank's shards of all units.
-    values: StateStore<T>,
+    pub values: StateStore<T>,
     /// Whether layers may ask.
     open: bool,
     /// Whether the passes belong to a training step, whose order is recorded.
@@ -46,7 +46,7 @@ struct GatherState<T> {
     current: Option<usize>,
     in_flight: Queue<usize, T>,
     order: RequestOrder,
-    events: Vec<Event>,
+    pub events: Vec<Event>,
     peak_bytes: usize,
 }
 
@@ -261,28 +261,10 @@ impl<T: Stored> Gatherer<T> {
     /// gathered.
     pub(super) fn gathered_per_step(&self) -> usize {
         let units = &self.units.units;
-        let persistent: usize =
-            units.iter().filter(|unit| unit.persistent).map(|unit| unit.numel).sum();
-        self.state()
-            .order
-            .units
-            .iter()
-            .map(|&number| units[number].numel)
-            .sum::<usize>()
-            + persistent
-    }
-
-    /// Calls `update` to change this rank's shards.
-    pub(super) fn update<R>(&self, update: impl FnOnce(&mut StateStore<T>) -> R) -> R {
-        update(&mut self.state().values)
-    }
-
-    pub(super) fn note(&self, event: Event) {
-        self.state().events.push(event);
-    }
-
-    pub(super) fn take_events(&self) -> Vec<Event> {
-        std::mem::take(&mut self.state().events)
+        let persistent = units.iter().filter(|unit| unit.persistent);
+        let state = self.state();
+        let asked = state.order.units.iter().map(|&number| &units[number]);
+        persistent.chain(asked).map(|unit| unit.numel).sum()
     }
 
     /// Bytes of this rank's shards.
@@ -325,7 +307,7 @@ impl<T: Stored> Gatherer<T> {
         Error::Msg(text)
     }
 
-    fn state(&self) -> MutexGuard<'_, GatherState<T>> {
+    pub(super) fn state(&self) -> MutexGuard<'_, GatherState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

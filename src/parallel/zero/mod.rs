@@ -93,8 +93,9 @@ use std::sync::Arc;
 pub struct Zero {
     engine: Box<dyn StageEngine>,
     params: Arc<Params>,
-    stage: Stage,
-    ranks: usize,
+    config: ZeroConfig,
+    /// The ranks that shard the state.
+    comm: Comm,
     /// The builder of the model, if tensor parallelism shards it.
     tensor: Option<TensorParallel>,
     pipeline: Option<Ends>,
@@ -160,14 +161,12 @@ impl Zero {
             }
         };
         let counted = params.specs().iter().filter(|spec| spec.copies.counts());
-        let stage = config.stage;
-        let ranks = comm.size();
         let numel = counted.map(|spec| spec.numel()).sum();
         Ok(Zero {
             engine,
             params: params.clone(),
-            stage,
-            ranks,
+            config,
+            comm: comm.clone(),
             tensor: None,
             pipeline: None,
             numel,
@@ -193,7 +192,7 @@ impl Zero {
     /// # Errors
     /// With stage 2 or 3 on more than one rank, or if a collective in `group` fails.
     pub fn with_pipeline(mut self, group: &Comm) -> Result<Zero> {
-        let whole_gradients = self.stage < Stage::Two || group.size() == 1;
+        let whole_gradients = self.config.stage < Stage::Two || group.size() == 1;
         ensure!(
             whole_gradients,
             "a pipeline takes stages 0 and 1 of ZeRO, which keep whole gradients"
@@ -261,10 +260,15 @@ impl Zero {
     /// If a collective fails. A norm that is not finite is no error here.
     pub fn norm(&self) -> Result<f64> {
         let tensor = self.tensor.iter().map(TensorParallel::group);
-        self.engine.norm(
-            tensor.chain(self.pipeline.iter().map(|pipeline| &pipeline.group)).collect(),
-            self.numel,
-        )
+        let pipeline = self.pipeline.iter().map(|pipeline| &pipeline.group);
+        let mut comms: Vec<&Comm> = tensor.chain(pipeline).collect();
+        if self.config.stage > Stage::Ddp {
+            comms.push(&self.comm);
+        }
+        if self.config.local_norm {
+            comms.clear();
+        }
+        self.engine.norm(&comms, self.numel)
     }
 
     /// Takes the optimizer's step with the averaged gradients times `scale`.

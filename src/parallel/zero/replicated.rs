@@ -9,7 +9,7 @@
 
 use super::engine::{Each, StageEngine, Visit, add_copies, counted};
 use super::reduce::owner_reducer;
-use super::{Averaged, MemoryUsage, Stage, Volumes, ZeroConfig};
+use super::{Averaged, MemoryUsage, Stage, ZeroConfig};
 use crate::comm::{Comm, Reduce};
 use crate::optim::{AdamW, Fragment, InitialValues, StoredBytes};
 use crate::parallel::buckets::Reducer;
@@ -29,7 +29,6 @@ pub(super) struct Replicated<V: Stored, G: Stored> {
     comm: Comm,
     stage: Stage,
     add_tied: bool,
-    local_norm: bool,
     groups: Vec<FlatGroup>,
     /// This rank's range of each group, as offsets in the flat buffers.
     shard: Vec<Range<usize>>,
@@ -83,7 +82,6 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
             comm: comm.clone(),
             stage: config.stage,
             add_tied: config.add_tied,
-            local_norm: config.local_norm,
             groups,
             optimizers: shard.iter().map(optimizer).collect::<Result<_>>()?,
             shard,
@@ -114,39 +112,6 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
             group
         };
         work(self.shard.iter().map(of_group).collect())
-    }
-
-    /// Gathers all ranks' updated parameters, group by group.
-    fn gather_values(&self) -> Result<()> {
-        let mut left = match self.params.set_values(Storage::Unallocated) {
-            Storage::Local(mut numbers) => {
-                V::of_mut(&mut numbers).map(std::mem::take).unwrap_or_default()
-            }
-            _ => Vec::new(),
-        };
-        let mut in_flight = Vec::new();
-        // From the last group to the first, so that splitting off a group copies only that group.
-        for FlatGroup { start, flat } in self.groups.iter().rev() {
-            let mut group = if *start == 0 {
-                std::mem::take(&mut left)
-            } else {
-                left.split_off(*start)
-            };
-            group.resize(flat.padded(), V::zeroed());
-            in_flight.push((flat.numel, self.comm.start_all_gather(group)?));
-        }
-        let mut values = Vec::new();
-        for (numel, gather) in in_flight.into_iter().rev() {
-            let mut group = gather.wait()?;
-            group.truncate(numel);
-            if values.is_empty() {
-                values = group
-            } else {
-                values.extend_from_slice(&group)
-            }
-        }
-        self.params.set_values(Storage::Local(V::numbers(values)));
-        Ok(())
     }
 }
 
@@ -191,18 +156,12 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
         Ok(())
     }
 
-    fn norm<'a>(&'a self, mut comms: Vec<&'a Comm>, numel: usize) -> Result<f64> {
-        if self.stage > Stage::Ddp {
-            comms.push(&self.comm);
-        }
-        if self.local_norm {
-            comms.clear();
-        }
+    fn norm(&self, comms: &[&Comm], numel: usize) -> Result<f64> {
         self.with_gradients(|gradients| {
             let groups = self.optimizers.iter().zip(&gradients);
             let counted: Vec<&[G]> =
                 groups.flat_map(|(adamw, group)| counted(adamw, group)).collect();
-            sharded_norm(&comms, &counted, numel)
+            sharded_norm(comms, &counted, numel)
         })
     }
 
@@ -229,11 +188,38 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
     }
 
     fn all_gather_values(&mut self) -> Result<()> {
-        if self.stage > Stage::Ddp {
-            self.gather_values()
-        } else {
-            Ok(())
+        if self.stage == Stage::Ddp {
+            return Ok(()); // every rank has updated all of them
         }
+        let mut left = match self.params.set_values(Storage::Unallocated) {
+            Storage::Local(mut numbers) => {
+                V::of_mut(&mut numbers).map(std::mem::take).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        let mut in_flight = Vec::new();
+        // From the last group to the first, so that splitting off a group copies only that group.
+        for FlatGroup { start, flat } in self.groups.iter().rev() {
+            let mut group = if *start == 0 {
+                std::mem::take(&mut left)
+            } else {
+                left.split_off(*start)
+            };
+            group.resize(flat.padded(), V::zeroed());
+            in_flight.push((flat.numel, self.comm.start_all_gather(group)?));
+        }
+        let mut values = Vec::new();
+        for (numel, gather) in in_flight.into_iter().rev() {
+            let mut group = gather.wait()?;
+            group.truncate(numel);
+            if values.is_empty() {
+                values = group
+            } else {
+                values.extend_from_slice(&group)
+            }
+        }
+        self.params.set_values(Storage::Local(V::numbers(values)));
+        Ok(())
     }
 
     fn optimizers(&mut self) -> &mut [AdamW] {
@@ -255,18 +241,13 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
         self.reducer.step().sizes()
     }
 
-    fn volumes(&self) -> Volumes {
+    fn volumes(&self) -> [usize; 2] {
         let gathered = if self.stage > Stage::Ddp {
             self.params.numel()
         } else {
             0
         };
-        Volumes {
-            gathered,
-            reduced: self.reducer.step().reduced(),
-            gathered_bytes: size_of::<V>(),
-            reduced_bytes: size_of::<G>(),
-        }
+        [gathered, self.reducer.step().reduced()]
     }
 
     fn memory(&self) -> MemoryUsage {

@@ -8,7 +8,7 @@
 use super::engine::{Each, StageEngine, Visit, add_copies, counted};
 use super::gather::Gatherer;
 use super::units::{Offsets, Unit, Units};
-use super::{Averaged, Event, EventKind, MemoryUsage, Volumes, ZeroConfig};
+use super::{Averaged, Event, EventKind, MemoryUsage, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
 use crate::optim::{AdamW, InitialValues, initial_store};
 use crate::parallel::buckets::{Averaging, Reducer, Reduction, Slot, Target};
@@ -21,11 +21,9 @@ use std::time::Instant;
 /// Values are stored as `V`, gradients as `G`.
 pub(super) struct FullySharded<V: Stored, G: Stored> {
     params: Arc<Params>,
-    comm: Comm,
     gatherer: Arc<Gatherer<V>>,
     reducer: Arc<Reducer<G>>,
     optimizer: AdamW,
-    local_norm: bool,
     _listener: Listener,
 }
 
@@ -62,11 +60,9 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
         let listener = reducer.listen(params);
         Ok(FullySharded {
             params: params.clone(),
-            comm: comm.clone(),
             gatherer,
             reducer,
             optimizer,
-            local_norm: config.local_norm,
             _listener: listener,
         })
     }
@@ -107,12 +103,9 @@ impl<V: Stored, G: Stored> Reduction<G> for ReduceScatter<V> {
         seen: Averaged,
     ) {
         step.keep(range.start, &mean);
-        self.gatherer.note(Event {
-            unit,
-            kind: EventKind::ReduceScatter,
-            start: seen.start,
-            end: seen.end,
-        });
+        let Averaged { start, end, .. } = seen;
+        let event = Event { unit, kind: EventKind::ReduceScatter, start, end };
+        self.gatherer.state().events.push(event);
     }
 }
 
@@ -138,28 +131,24 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
         add_copies(tensor, &self.optimizer, self.reducer.step().shard())
     }
 
-    fn norm<'a>(&'a self, mut comms: Vec<&'a Comm>, numel: usize) -> Result<f64> {
-        if !self.local_norm {
-            comms.push(&self.comm);
-        }
-        sharded_norm(&comms, &counted(&self.optimizer, self.reducer.step().shard()), numel)
+    fn norm(&self, comms: &[&Comm], numel: usize) -> Result<f64> {
+        sharded_norm(comms, &counted(&self.optimizer, self.reducer.step().shard()), numel)
     }
 
     fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
         let FullySharded { gatherer, reducer, optimizer, .. } = self;
         let mut step = reducer.step();
         let start = Instant::now();
-        gatherer.update(|values| optimizer.update(values, step.shard(), lr, scale))?;
+        let mut state = gatherer.state();
+        optimizer.update(&mut state.values, step.shard(), lr, scale)?;
         let end = Instant::now();
-        for unit in 0..gatherer.units.units.len() {
-            gatherer.note(Event { unit, kind: EventKind::Step, start, end });
-        }
+        let event = |unit| Event { unit, kind: EventKind::Step, start, end };
+        state.events.extend((0..gatherer.units.units.len()).map(event));
         Ok(())
     }
 
     fn visit(&mut self, each: &mut Visit) -> Result<()> {
-        let FullySharded { gatherer, optimizer, .. } = self;
-        gatherer.update(|values| optimizer.visit(values, each))
+        self.optimizer.visit(&mut self.gatherer.state().values, each)
     }
 
     fn optimizers(&mut self) -> &mut [AdamW] {
@@ -178,15 +167,8 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
         self.gatherer.each(each)
     }
 
-    fn volumes(&self) -> Volumes {
-        let gathered = self.gatherer.gathered_per_step();
-        let reduced = self.reducer.step().reduced();
-        Volumes {
-            gathered,
-            reduced,
-            gathered_bytes: size_of::<V>(),
-            reduced_bytes: size_of::<G>(),
-        }
+    fn volumes(&self) -> [usize; 2] {
+        [self.gatherer.gathered_per_step(), self.reducer.step().reduced()]
     }
 
     fn memory(&self) -> MemoryUsage {
@@ -208,7 +190,7 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
     }
 
     fn events(&mut self) -> Vec<Event> {
-        self.gatherer.take_events()
+        std::mem::take(&mut self.gatherer.state().events)
     }
 
     fn units(&self) -> &[Unit] {
