@@ -9,7 +9,7 @@
 //! communicates in each layer, so its ranks are always nearest. Libraries differ in the next axis:
 //! see [`Order`].
 
-use crate::comm::Comm;
+use crate::comm::{self, Comm};
 use crate::error::BadInput;
 use crate::named::named;
 use anyhow::Result;
@@ -128,22 +128,16 @@ impl Layout {
             Some(needed) => format!("needs {needed} ranks, but there are {ranks}"),
         };
         let replica = pipeline.saturating_mul(tensor).max(1);
-        let help = match ranks % replica {
-            0 if ranks > 0 => {
-                format!(
-                    "with these {ranks} ranks, {} replicas fit: data {}",
-                    ranks / replica,
-                    ranks / replica
-                )
-            }
-            _ => format!(
+        let fit = ranks / replica;
+        let help = if ranks > 0 && ranks.is_multiple_of(replica) {
+            format!("with these {ranks} ranks, {fit} replicas fit: data {fit}")
+        } else {
+            format!(
                 "pipeline x tensor must divide the number of ranks: start a multiple of {replica} ranks"
-            ),
+            )
         };
-        Err(BadInput::new(
-            format!("a mesh of {data} data x {pipeline} pipeline x {tensor} tensor {needs}"),
-            &help,
-        ))
+        let what = format!("a mesh of {data} data x {pipeline} pipeline x {tensor} tensor {needs}");
+        Err(BadInput::new(what, help))
     }
 }
 
@@ -195,9 +189,8 @@ pub struct Mesh {
     pub layout: Layout,
     pub at: Coordinates,
     world: Comm,
-    data: Comm,
-    pipeline: Comm,
-    tensor: Comm,
+    /// One per axis.
+    groups: Vec<Comm>,
 }
 
 impl Mesh {
@@ -215,10 +208,8 @@ impl Mesh {
                 .split(first as u64, at.along(axis) as i64)
                 .map(|group| group.named(axis.name()))
         };
-        let data = group(Axis::Data)?;
-        let pipeline = group(Axis::Pipeline)?;
-        let tensor = group(Axis::Tensor)?;
-        Ok(Mesh { layout, at, world: world.clone(), data, pipeline, tensor })
+        let groups = Axis::ALL.into_iter().map(group).collect::<comm::Result<_>>()?;
+        Ok(Mesh { layout, at, world: world.clone(), groups })
     }
 
     /// The group of all ranks.
@@ -229,11 +220,7 @@ impl Mesh {
     /// The ranks that differ from this one only along `axis`. A rank's number there is its
     /// coordinate.
     pub fn group(&self, axis: Axis) -> &Comm {
-        match axis {
-            Axis::Data => &self.data,
-            Axis::Pipeline => &self.pipeline,
-            Axis::Tensor => &self.tensor,
-        }
+        &self.groups[axis as usize]
     }
 }
 

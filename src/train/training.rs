@@ -256,10 +256,14 @@ impl<'a> Setup<'a> {
         let context = ContextParallel::new(context, strategy.exchange, strategy.slicing);
 
         // Tensor ranks cut every matrix; pipeline ranks divide the layers that are made of them.
-        let tensor = tensor_parallel(&mesh, &strategy);
+        let group = mesh.group(Axis::Tensor).clone();
+        let mut tensor = TensorParallel::new(group).pad_vocabulary_to(strategy.vocabulary_multiple);
+        if strategy.sequence && strategy.tensor > 1 {
+            tensor = tensor.sequence_parallel();
+        }
         let build = match layers {
             Some(layers) => layers(&tensor),
-            None if tensor.group().size() > 1 => Box::new(tensor.clone()),
+            None if strategy.tensor > 1 => Box::new(tensor.clone()),
             None if strategy.tiles > 1 => Box::new(Tiled(strategy.tiles)),
             None => Box::new(Plain),
         };
@@ -273,7 +277,9 @@ impl<'a> Setup<'a> {
         // Data ranks hold the same slices of the same layers, and shard their state.
         let params = stages.chunks[0].params.clone();
         let listener = listen.map(|listen| listen(&params)); // before those that average
-        let zero = ZeroConfig { offload: offload(&strategy, zero.offload), ..zero };
+        // The settings may name a folder; the strategy alone means the host's memory.
+        let host = (strategy.offload != Offloaded::None).then_some(Offload::Host);
+        let zero = ZeroConfig { offload: zero.offload.or(host), ..zero };
         let zero = match (values, init_from) {
             (Some(_), Some(_)) => bail!(
                 "a training begins with given values or with a folder's weights, not with both"
@@ -306,25 +312,6 @@ impl<'a> Setup<'a> {
             _listener: listener,
         })
     }
-}
-
-fn tensor_parallel(mesh: &Mesh, strategy: &Strategy) -> TensorParallel {
-    let group = mesh.group(Axis::Tensor).clone();
-    let ranks = group.size();
-    let tensor = TensorParallel::new(group).pad_vocabulary_to(strategy.vocabulary_multiple);
-    if strategy.sequence && ranks > 1 {
-        tensor.sequence_parallel()
-    } else {
-        tensor
-    }
-}
-
-/// Where state is offloaded to: the settings' place, or the host's memory if the strategy offloads.
-fn offload(strategy: &Strategy, place: Option<Offload>) -> Option<Offload> {
-    if place.is_none() && strategy.offload != Offloaded::None {
-        return Some(Offload::Host);
-    }
-    place
 }
 
 impl Training {
@@ -520,11 +507,6 @@ impl Training {
         Ok(loss[0])
     }
 
-    /// Whether this rank's layers are the whole model.
-    fn has_whole_model(&self) -> bool {
-        self.strategy.tensor == 1 && self.strategy.pipeline == 1
-    }
-
     /// Runs `work`, such as an evaluation, with the whole model, which every rank holds in f32
     /// meanwhile; where the strategy cuts the model, it stays until the training ends. All ranks
     /// call it, between steps.
@@ -532,7 +514,7 @@ impl Training {
     /// # Errors
     /// If parameters cannot be gathered, and those of `work`.
     pub fn whole<R>(&mut self, work: impl FnOnce(&Gpt) -> Result<R>) -> Result<R> {
-        if self.has_whole_model() {
+        if self.strategy.tensor == 1 && self.strategy.pipeline == 1 {
             let Training { zero, stages, .. } = self;
             return zero.whole(|| work(&stages.chunks[0]));
         }
