@@ -87,7 +87,10 @@ impl<T: Stored> Reducer<T> {
     pub fn listen(self: &Arc<Reducer<T>>, params: &Arc<Params>) -> Listener {
         let reducer = self.clone();
         params.listen(Box::new(move |params, spec| {
-            reducer.gradient_complete(params, spec).map_err(candle_core::Error::wrap)
+            if matches!(spec.copies, Copies::Tied { .. }) {
+                return Ok(()); // it waits for the other stage's part
+            }
+            reducer.complete(params, spec).map_err(candle_core::Error::wrap)
         }))
     }
 
@@ -103,18 +106,8 @@ impl<T: Stored> Reducer<T> {
         self.step().last = last_micro_step;
     }
 
-    /// The hook: a parameter's gradient is complete on this rank. A tied parameter waits for the
-    /// other stage's part.
-    fn gradient_complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
-        if matches!(spec.copies, Copies::Tied { .. }) {
-            Ok(())
-        } else {
-            self.complete(params, spec)
-        }
-    }
-
-    /// Notes that a parameter's gradient is complete, starts its bucket if it was the last one
-    /// there, and looks after the collectives in flight.
+    /// Notes that a parameter's gradient is complete on this rank, starts its bucket if it was the
+    /// last one there, and looks after the collectives in flight.
     pub fn complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
         let mut step = self.step();
         if !step.keeps_shard() && !step.last {
@@ -291,16 +284,14 @@ impl<T: Stored> Averaging<T> {
     /// Begins a new round of the incomplete buckets: some of their gradients were complete less
     /// often than others. Returns their numbers.
     fn start_incomplete(&mut self) -> Vec<usize> {
-        let left = self
-            .buckets
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, bucket)| !bucket.complete.is_empty());
-        let start = |(number, bucket): (usize, &mut Bucket<T>)| {
-            bucket.start();
-            number
-        };
-        left.map(start).collect()
+        let mut left = Vec::new();
+        for (number, bucket) in self.buckets.iter_mut().enumerate() {
+            if !bucket.complete.is_empty() {
+                bucket.start();
+                left.push(number);
+            }
+        }
+        left
     }
 
     /// Removes a bucket's gradients, if no flat buffer holds them.
@@ -357,12 +348,8 @@ impl<T: Stored> Averaging<T> {
     /// Bytes of all buckets that are filling or in flight, and of vectors that are kept for later
     /// ones.
     pub fn bytes(&self) -> usize {
-        let filling: usize = self
-            .buckets
-            .iter()
-            .filter_map(|bucket| bucket.filling.as_ref())
-            .map(Vec::len)
-            .sum();
+        let filling = self.buckets.iter().flat_map(|bucket| &bucket.filling);
+        let filling: usize = filling.map(Vec::len).sum();
         let spare: usize = self.spare.iter().map(Vec::capacity).sum();
         size_of::<T>() * (filling + self.in_flight.elements() + spare)
     }
