@@ -2,12 +2,11 @@
 
 use crate::tensor::{self, Dropout, Param, Precision, Slices};
 use candle_core::{Result, Tensor};
-use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The purpose of a forward pass.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Pass {
     /// Whether a backward pass will follow: candle then records the graph.
     pub train: bool,
@@ -32,7 +31,7 @@ pub struct Pass {
 }
 
 /// Attention over sequences of which this pass has slices, or in which documents are packed.
-pub trait Attend: Send + Sync + Debug {
+pub trait Attend: Send + Sync {
     /// Attention over `qkv` [sequences, positions here, numbers]: each query's result [sequences,
     /// positions here, query heads · width]. A row of `qkv` holds all queries, keys and values; its
     /// memory may be used up.

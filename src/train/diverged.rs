@@ -3,24 +3,16 @@
 
 use super::Config;
 use crate::optim::NotFinite;
-use std::fmt;
 
 /// Training has diverged: a figure is not finite.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("at step {step}, {what}: training has diverged")]
 pub struct Diverged {
     /// The figure and its value.
     pub what: String,
     /// The step, counted from 1.
     pub step: usize,
 }
-
-impl fmt::Display for Diverged {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "at step {}, {}: training has diverged", self.step, self.what)
-    }
-}
-
-impl std::error::Error for Diverged {}
 
 impl Diverged {
     /// Adds the step to the error of a norm that is not finite. Other errors do not change.

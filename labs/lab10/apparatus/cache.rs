@@ -8,7 +8,6 @@ use shardlab::model::{Attend, Build, Heads, Llama, Pass};
 use shardlab::tensor::math::causal_softmax;
 use shardlab::tensor::matmul::{Matrix, Write, matmul};
 use shardlab::tensor::{Device, Slices, Tensor, read};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The keys and values of a rank's layers and heads, for one sequence. Each forward pass appends
@@ -41,12 +40,6 @@ struct Layer {
     values: Vec<f32>,
     /// Positions that are here.
     seen: usize,
-}
-
-impl fmt::Debug for KvCache {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "KvCache({:?}, {} positions seen)", self.sizes, self.seen())
-    }
 }
 
 impl KvCache {

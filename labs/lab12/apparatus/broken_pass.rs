@@ -15,7 +15,6 @@ use shardlab::parallel::{ContextParallel, Strategy};
 use shardlab::tensor::{
     BlockAttention, Documents, Dropout, Rows, Running, Slices, TensorOp, apply, read,
 };
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 /// A rank's pass, with the mistake in it, if it is one of passes. `batch` is sliced already.
@@ -62,12 +61,6 @@ struct BrokenAttention {
     /// Of every rank.
     slices: Arc<[Slices]>,
     documents: Documents,
-}
-
-impl fmt::Debug for BrokenAttention {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "attention with the mistake {:?}", self.broken)
-    }
 }
 
 impl Attend for BrokenAttention {

@@ -32,7 +32,6 @@ use crate::plan::ModelShape;
 use crate::tensor::{BlockAttention, Documents, Dropout, Slices, apply};
 use blocks::AcrossBlocks;
 use candle_core::{Result, Tensor, bail};
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use ulysses::Exchanged;
@@ -238,13 +237,6 @@ struct ContextAttention {
     /// Of every rank.
     slices: Arc<[Slices]>,
     documents: Documents,
-}
-
-impl fmt::Debug for ContextAttention {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let ContextParallel { group, exchange, .. } = &self.context;
-        write!(f, "{} among {} context ranks", exchange.name(), group.size())
-    }
 }
 
 impl Attend for ContextAttention {

@@ -21,7 +21,6 @@ mod vocabulary;
 pub use operators::Operator;
 pub use vocabulary::padded;
 
-use super::unshard;
 use crate::comm::Comm;
 use crate::error::BadInput;
 use crate::mesh::Axis;
@@ -197,14 +196,6 @@ impl TensorParallel {
     /// Without, every rank has the whole gradient.
     pub fn has_partial_gradients(&self) -> bool {
         self.sequence && self.group.size() > 1
-    }
-
-    /// Puts the model together on every rank: see [`unshard()`].
-    ///
-    /// # Errors
-    /// As [`unshard()`].
-    pub fn unshard(&self, shards: &Params, whole: &Params) -> Result<()> {
-        unshard(&[&self.group], shards, whole)
     }
 
     /// This rank's range of `n` things, which the group's ranks divide evenly.
