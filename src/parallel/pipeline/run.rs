@@ -67,6 +67,8 @@ struct ForwardResult {
 /// A step between two instructions.
 #[derive(Default)]
 struct InFlight {
+    /// The shape of activations between stages.
+    activations: [usize; 3],
     /// Whether the program has separate passes for the weights' gradients.
     splits: bool,
     /// By chunk and micro-batch.
@@ -183,7 +185,7 @@ impl<M: Chunk> Stages<M> {
         activations: [usize; 3],
         zero: &Zero,
     ) -> Result<StepRecord> {
-        let mut held = InFlight { splits, ..InFlight::default() };
+        let mut held = InFlight { activations, splits, ..InFlight::default() };
         let mut ran = StepRecord {
             losses: Vec::new(),
             passes: Vec::new(),
@@ -206,7 +208,7 @@ impl<M: Chunk> Stages<M> {
                 Instruction::Compute(op) => {
                     zero.synchronise(op.micro + 1 == count);
                     let batch = &micro_batches[op.micro];
-                    self.compute(op, batch, count, activations, &mut held, &mut ran.losses)?;
+                    self.compute(op, batch, count, &mut held, &mut ran.losses)?;
                     self.keep_pace(op, start);
                     let bytes = allocator::live() - before - held.messages();
                     ran.passes.push(PassRecord {
@@ -250,7 +252,6 @@ impl<M: Chunk> Stages<M> {
         op: Op,
         (batch, pass): &(Batch, Pass),
         micro_batches: usize,
-        activations: [usize; 3],
         held: &mut InFlight,
         losses: &mut Vec<f64>,
     ) -> Result<()> {
@@ -264,7 +265,7 @@ impl<M: Chunk> Stages<M> {
                 let input = if first {
                     None
                 } else {
-                    Some(held.take(self, stage - 1, op, activations)?)
+                    Some(held.take(self, stage - 1, op)?)
                 };
                 let from = match &input {
                     None => Input::Tokens { ids: &batch.inputs, length: batch.length },
@@ -288,7 +289,7 @@ impl<M: Chunk> Stages<M> {
                 let dy = if last {
                     None
                 } else {
-                    Some(held.take(self, stage + 1, op, activations)?)
+                    Some(held.take(self, stage + 1, op)?)
                 };
                 let backward = || match &dy {
                     None => output.backward(),
@@ -342,19 +343,13 @@ impl<M: Chunk> Stages<M> {
 
 impl InFlight {
     /// The result of the pass like `op` of a neighbouring stage, as a variable.
-    fn take<M>(
-        &mut self,
-        stages: &Stages<M>,
-        stage: usize,
-        op: Op,
-        activations: [usize; 3],
-    ) -> Result<Var> {
+    fn take<M>(&mut self, stages: &Stages<M>, stage: usize, op: Op) -> Result<Var> {
         let other = Op { chunk: stage / stages.pipeline.ranks, ..op };
         let result = self.results.remove(&(stage, other));
         let result = result.with_context(|| {
             format!("{op} needs {other} of stage {stage}, which has not arrived")
         })?;
-        Ok(Var::from_vec(result, &activations[..], &Device::Cpu)?)
+        Ok(Var::from_vec(result, &self.activations[..], &Device::Cpu)?)
     }
 }
 
