@@ -25,7 +25,7 @@ pub use course::{
 };
 pub use flags::{
     CommFlags, DataFlags, EvalFlags, LogFlags, ModelFlags, OptimFlags, Order, RunFlags, Slowest,
-    StrategyFlag, TrainFlags, ZeroFlags, arguments, help, lab, main,
+    StrategyFlag, TrainFlags, ZeroFlags, arguments, explain, help, lab, main,
 };
 pub use machine::{Footprint, OtherWork, Peaks, Resources, does_not_fit, neighbours, place};
 pub use models::{config_json, llamas, number_format};

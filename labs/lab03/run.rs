@@ -70,7 +70,7 @@ pub fn run(mut args: Args) -> Result<()> {
     }
     let options = lab.args.run.comm.options(&lab.args.run.folder("lab03"));
     kit::run(lab.config.ranks, &options, |comm| {
-        one_rank(&lab, &comm).map_err(|error| lab.config.explain(error))
+        one_rank(&lab, &comm).map_err(|error| kit::explain(&lab.config, error))
     })
 }
 

@@ -92,7 +92,7 @@ pub fn run(mut args: Args) -> Result<()> {
     }
     let options = lab.args.run.comm.options(&folder);
     kit::run(lab.config.ranks, &options, |comm| {
-        one_rank(&lab, &comm).map_err(|error| lab.config.explain(error))
+        one_rank(&lab, &comm).map_err(|error| kit::explain(&lab.config, error))
     })
 }
 

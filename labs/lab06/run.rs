@@ -102,9 +102,9 @@ pub fn run(mut args: Args) -> Result<()> {
     launch::one_compute_thread_a_rank();
     // Once per process: every rank compares its own stages.
     let one = unpipelined(&lab.config, &lab.corpus.train, lab.config.steps)
-        .map_err(|e| lab.config.explain(e))?;
+        .map_err(|e| kit::explain(&lab.config, e))?;
     kit::run(ranks, &options, |comm| {
-        one_rank(&lab, &one, &comm).map_err(|e| lab.config.explain(e))
+        one_rank(&lab, &one, &comm).map_err(|e| kit::explain(&lab.config, e))
     })
 }
 

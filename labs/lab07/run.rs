@@ -89,7 +89,7 @@ pub fn run(mut args: Args) -> Result<()> {
     }
     let options = args.run.comm.options(&args.run.folder("lab07"));
     kit::run(strategy.ranks(), &options, |comm| {
-        one_rank(&lab, &comm).map_err(|error| lab.plan.config.explain(error))
+        one_rank(&lab, &comm).map_err(|error| kit::explain(&lab.plan.config, error))
     })
 }
 

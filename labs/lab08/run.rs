@@ -83,7 +83,7 @@ pub fn run(args: Args) -> Result<()> {
                 apparatus::scaling(&lab.job, &comm, lab.job.flags.broken == Some(Break::ClipFirst))
             }
         };
-        result.map_err(|error| lab.job.config.explain(error))
+        result.map_err(|error| kit::explain(&lab.job.config, error))
     })?;
     let more = "More: --find-spikes FILE, --policy one-batch, --log, --fp16, --break one-rank";
     if launch::is_first_process() {

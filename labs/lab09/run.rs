@@ -70,7 +70,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let options = lab.args.run.comm.options(&folder);
     launch::one_compute_thread_a_rank();
     kit::run(started, &options, |comm| {
-        one_rank(&lab, &comm).map_err(|error| lab.config.explain(error))
+        one_rank(&lab, &comm).map_err(|error| kit::explain(&lab.config, error))
     })
 }
 

@@ -113,10 +113,10 @@ pub fn run(mut args: Args) -> Result<()> {
     launch::one_compute_thread_a_rank();
     // Once per process: every rank compares its own gradients.
     let one = OneRank::train(&lab.config, lab.packed, &lab.corpus.train)
-        .map_err(|error| lab.config.explain(error))?;
+        .map_err(|error| kit::explain(&lab.config, error))?;
     let options = lab.args.run.comm.options(&lab.args.run.folder("lab12"));
     kit::run(ranks, &options, |comm| {
-        one_rank(&lab, &one, &comm).map_err(|error| lab.config.explain(error))
+        one_rank(&lab, &one, &comm).map_err(|error| kit::explain(&lab.config, error))
     })
 }
 

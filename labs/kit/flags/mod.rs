@@ -33,7 +33,7 @@ pub use data::DataFlags;
 pub use eval::{Due, EvalConfig, EvalFlags, characters};
 pub use log::LogFlags;
 pub use model::ModelFlags;
-pub use names::with_flags;
+pub use names::{explain, with_flags};
 pub use optim::OptimFlags;
 pub use orders::{Order, Slowest};
 pub use precision::PrecisionFlags;
