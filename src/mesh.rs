@@ -13,7 +13,6 @@ use crate::comm::{self, Comm};
 use crate::error::BadInput;
 use crate::named::named;
 use anyhow::Result;
-use std::fmt;
 
 named! {
     /// An axis of a mesh: a way to divide the work. Its groups of ranks have the same name.
@@ -141,27 +140,6 @@ impl Layout {
     }
 }
 
-/// Prints `ProcessCoord(pipe=0, data=1, model=0): 2, …`, as DeepSpeed does. DeepSpeed calls the
-/// tensor axis `model`. The slowest axis comes first.
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let name = |axis| match axis {
-            Axis::Data => "data",
-            Axis::Pipeline => "pipe",
-            Axis::Tensor => "model",
-        };
-        let shown = |axis: &&Axis| **axis != Axis::Tensor || self.sizes.tensor > 1;
-        let rank = |rank| {
-            let at = self.coordinates(rank);
-            let place = |&axis: &Axis| format!("{}={}", name(axis), at.along(axis));
-            let place: Vec<String> =
-                self.order.axes().iter().rev().filter(shown).map(place).collect();
-            format!("ProcessCoord({}): {rank}", place.join(", "))
-        };
-        write!(f, "{{{}}}", (0..self.ranks()).map(rank).collect::<Vec<_>>().join(", "))
-    }
-}
-
 /// One rank's coordinates in a mesh, and its three groups.
 ///
 /// Eight ranks are two replicas of two stages of two tensor ranks. Replicas average their
@@ -265,13 +243,6 @@ mod tests {
             let mesh = layout(3, 2, 5, order);
             assert!((0..30).all(|rank| mesh.rank(mesh.coordinates(rank)) == rank));
         }
-    }
-
-    #[test]
-    fn a_topology_is_printed_as_deepspeed_prints_it() {
-        let text = "{ProcessCoord(pipe=0, data=0): 0, ProcessCoord(pipe=0, data=1): 1, \
-                    ProcessCoord(pipe=1, data=0): 2, ProcessCoord(pipe=1, data=1): 3}";
-        assert_eq!(layout(2, 2, 1, Order::PipelineSlowest).to_string(), text);
     }
 
     #[test]

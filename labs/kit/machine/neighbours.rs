@@ -12,6 +12,25 @@ pub fn groups(layout: &Layout, axis: Axis) -> Vec<Vec<usize>> {
     (0..layout.ranks()).filter_map(group).collect()
 }
 
+/// A mesh as DeepSpeed prints it: `ProcessCoord(pipe=0, data=1, model=0): 2, …`. It calls the
+/// tensor axis `model`. The slowest axis comes first.
+pub fn topology(layout: &Layout) -> String {
+    let name = |axis| match axis {
+        Axis::Data => "data",
+        Axis::Pipeline => "pipe",
+        Axis::Tensor => "model",
+    };
+    let shown = |axis: &&Axis| **axis != Axis::Tensor || layout.sizes.tensor > 1;
+    let rank = |rank| {
+        let at = layout.coordinates(rank);
+        let place = |&axis: &Axis| format!("{}={}", name(axis), at.along(axis));
+        let place: Vec<String> =
+            layout.order.axes().iter().rev().filter(shown).map(place).collect();
+        format!("ProcessCoord({}): {rank}", place.join(", "))
+    };
+    format!("{{{}}}", (0..layout.ranks()).map(rank).collect::<Vec<_>>().join(", "))
+}
+
 /// How many nodes a group lies on.
 pub fn spans(group: &[usize], nodes: &[usize]) -> usize {
     let mut nodes: Vec<usize> = group.iter().map(|&rank| nodes[rank]).collect();
@@ -43,4 +62,18 @@ pub fn warn(comm: &Comm, layout: &Layout) -> Result<()> {
         complain(&format!("warning: {words}"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardlab::mesh::{Coordinates, Order};
+
+    #[test]
+    fn a_topology_is_printed_as_deepspeed_prints_it() {
+        let text = "{ProcessCoord(pipe=0, data=0): 0, ProcessCoord(pipe=0, data=1): 1, \
+                    ProcessCoord(pipe=1, data=0): 2, ProcessCoord(pipe=1, data=1): 3}";
+        let sizes = Coordinates { data: 2, pipeline: 2, tensor: 1 };
+        assert_eq!(topology(&Layout { sizes, order: Order::PipelineSlowest }), text);
+    }
 }

@@ -1,6 +1,6 @@
 //! Which ranks are neighbours: the groups of a mesh, and the nodes that they lie on.
 
-use kit::neighbours::{across_nodes, groups, spans};
+use kit::neighbours::{across_nodes, groups, spans, topology};
 use kit::show::{Screen, table};
 use shardlab::mesh::{Axis, Layout};
 
@@ -39,7 +39,7 @@ pub fn draw_mesh(screen: &Screen, layout: &Layout, per_node: usize) -> String {
     });
     format!(
         "{}\n\n  {head}\n{}{warning}",
-        screen.wrap(&format!("Using topology: {layout}"), 2),
+        screen.wrap(&format!("Using topology: {}", topology(layout)), 2),
         table(screen, &["axis", "groups of ranks", "each group is"], &rows)
     )
 }

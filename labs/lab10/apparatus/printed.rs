@@ -3,6 +3,7 @@
 use super::benchmark::Measured;
 use super::strategies::{Candidate, turns};
 use anyhow::Result;
+use kit::neighbours::topology;
 use kit::show::{Screen, complain};
 use shardlab::launch;
 use shardlab::tensor::Precision;
@@ -11,7 +12,7 @@ use shardlab::tensor::Precision;
 pub fn as_the_source_prints(screen: &Screen, strategy: &Candidate, measured: &Measured) {
     let say = |line: &str| screen.say(screen.wrap(line, 2));
     screen.say("");
-    say(&format!("Using topology: {}", measured.layout));
+    say(&format!("Using topology: {}", topology(&measured.layout)));
     match turns(strategy.ranks) {
         Some(turns) => say(&format!("not timed: {turns}")),
         None => {
