@@ -15,6 +15,6 @@ pub use crate::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
 pub use config::Config;
 pub use diverged::Diverged;
 pub use evaluate::evaluate;
-pub use replicas::{all_hashes, distance};
+pub use replicas::all_hashes;
 pub use schedule::LrSchedule;
 pub use training::{ComputedStep, MicroBatch, Observer, Setup, StepTimes, TakenStep, Training};

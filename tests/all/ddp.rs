@@ -121,8 +121,6 @@ fn replicas_that_differ_are_found() {
             let params = Params::new();
             params.declare("w", &[4, 4], Init::Normal(1.0))?;
             params.allocate(if differ { comm.rank() as u64 } else { 0 });
-            let distance = train::distance(&comm, &params.whole()?)?;
-            assert_eq!(distance > 0.0, differ);
             train::all_hashes(&comm, &params)
         })
     };

@@ -3,10 +3,10 @@
 use super::parity::stored_values;
 use crate::show::{Plot, Screen, Series};
 use anyhow::Result;
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::tensor::Params;
-use shardlab::train::{MicroBatch, Observer, distance};
+use shardlab::train::{MicroBatch, Observer};
 
 /// A piece of data parallelism that `--break` leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -109,5 +109,33 @@ impl Symptoms {
         let plot = Plot::new(&title, "step").series(Series::line("asked for", asked));
         let plot = plot.series(Series::dots("drawn", self.distinct.iter().copied()));
         plot.height(8).render(screen) + "\n"
+    }
+}
+
+/// The largest distance of a rank's parameters, `mine`, from rank 0's, relative to their norm. It
+/// is 0 if all ranks hold the same parameters.
+fn distance(comm: &Comm, mine: &[f32]) -> Result<f64> {
+    let mut first = mine.to_vec();
+    comm.broadcast(&mut first, 0)?;
+    let square = |x: f32| f64::from(x) * f64::from(x);
+    let apart: f64 = mine.iter().zip(&first).map(|(a, b)| square(a - b)).sum();
+    let size: f64 = first.iter().map(|&x| square(x)).sum();
+    let mut largest = [(apart / size).sqrt()];
+    comm.all_reduce(&mut largest, Reduce::Max)?;
+    Ok(largest[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardlab::launch;
+
+    #[test]
+    fn replicas_that_differ_are_apart() {
+        let apart = |weights: [[f32; 2]; 3]| {
+            launch::run(3, |comm| distance(&comm, &weights[comm.rank()])).unwrap()
+        };
+        assert_eq!(apart([[3.0, 4.0]; 3]), [0.0; 3]);
+        assert_eq!(apart([[3.0, 4.0], [3.0, 5.0], [6.0, 0.0]]), [1.0; 3]);
     }
 }

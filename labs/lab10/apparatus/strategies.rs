@@ -359,7 +359,7 @@ pub fn check(checks: &mut Checks, all: &[(Candidate, Measured)], dtype: Precisio
 mod tests {
     use super::super::lines::{Memory, Timed};
     use super::*;
-    use shardlab::difference::damaged;
+    use kit::parity::damaged;
     use shardlab::parallel::Strategy;
 
     #[test]
