@@ -18,8 +18,8 @@ mod prediction;
 mod run;
 
 pub use apparatus::{
-    Break, Measured, Predicted, Unpipelined, Unplayable, Way, choice, dynamic, log, measure,
-    message_bytes, pipeline_of, programs, rehearse, uneven, unpipelined,
+    Break, Measured, Predicted, Unpipelined, Unplayable, Way, choice, dynamic, log, log_number,
+    measure, message_bytes, pipeline_of, programs, rehearse, uneven, unpipelined,
 };
 pub use flags::Args;
 pub use kit;

@@ -268,15 +268,6 @@ impl Strategy {
 }
 
 impl Recompute {
-    /// The part of the layers that is computed again from its input.
-    pub fn whole_layers(self) -> f64 {
-        match self {
-            Recompute::Full | Recompute::Blocks(_) => 1.0,
-            Recompute::OneIn(layers) => 1.0 / layers as f64,
-            _ => 0.0,
-        }
-    }
-
     /// Groups of so many layers are computed again together; 0: nothing is.
     pub fn every(layers: usize) -> Recompute {
         match layers {

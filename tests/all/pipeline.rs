@@ -3,6 +3,7 @@
 use crate::suite::pipeline::{
     meshes_train_what_one_rank_trains, pipelines_train_what_one_rank_trains,
 };
+use labs::lab06::log_number;
 use shardlab::launch;
 use shardlab::mesh::Coordinates;
 use shardlab::parallel::pipeline::{Instruction, Op, Pipeline, Schedule, Times, Work, simulate};
@@ -60,8 +61,8 @@ fn the_sources_last_stage_is_breadth_first() {
     let p = pipeline(4, 4, 8);
     let order = Schedule::Interleaved { group: 8 }.order(&p, 3);
     let numbered = order.iter().map(|&op| match op.work {
-        Work::Forward => format!("F{}", p.log_number(op)),
-        _ => format!("B{}", p.log_number(op)),
+        Work::Forward => format!("F{}", log_number(&p, op)),
+        _ => format!("B{}", log_number(&p, op)),
     });
     assert_eq!(
         numbered.collect::<Vec<_>>().join(" "),
@@ -71,7 +72,7 @@ fn the_sources_last_stage_is_breadth_first() {
     );
     // For each number the formulas of the classic grouping.
     for &op in &order {
-        let k = p.log_number(op);
+        let k = log_number(&p, op);
         let chunk = k % 16 / 4;
         let chunk = if op.work == Work::Forward { chunk } else { 3 - chunk };
         assert_eq!((op.micro, op.chunk), (4 * (k / 16) + k % 4, chunk));

@@ -6,7 +6,7 @@ use labs::lab06::dynamic::{
     JOB, SCHEDULE, disagree, numbered, small_layers, strategy, train, with_a_late_message,
 };
 use labs::lab06::uneven::{Disagreement, Uneven, simulate_uneven};
-use labs::lab06::unpipelined;
+use labs::lab06::{log_number, unpipelined};
 use shardlab::comm::Reduce;
 use shardlab::data::Corpus;
 use shardlab::difference::largest_difference;
@@ -153,7 +153,7 @@ fn an_agreed_choice_trains_the_same_bits() {
         let ran = step_dynamic(&mut training, text, 0, Choice::Agreed)?.0.passes;
         let mesh = &training.mesh;
         let number =
-            |op: Op| (JOB.log_number(op) * 2 + usize::from(op.work == Work::Forward)) as u64;
+            |op: Op| (log_number(&JOB, op) * 2 + usize::from(op.work == Work::Forward)) as u64;
         let mine: Vec<u64> = ran.iter().map(|done| number(done.op)).collect();
         let mut most = mine.clone();
         mesh.group(Axis::Tensor).all_reduce(&mut most, Reduce::Max)?;

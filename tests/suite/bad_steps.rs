@@ -3,7 +3,7 @@
 use super::trained::config;
 use labs::lab08::skipping::{
     Bound, Counters, LossScaler, Ranges, ScalerConfig, ScalerRule, SkippingTrainer, Unscaled,
-    emulate_half,
+    emulate_half, state_bits,
 };
 use shardlab::comm::{Comm, Reduce};
 use shardlab::mesh::Coordinates;
@@ -72,7 +72,7 @@ impl<'a> Training<'a> {
 
     /// The bits of all state that an optimizer step changes on this rank.
     pub fn state(&mut self) -> anyhow::Result<Vec<u32>> {
-        self.guarded.training.zero.state_bits()
+        state_bits(&mut self.guarded.training.zero)
     }
 }
 
@@ -236,7 +236,7 @@ pub fn a_loss_scale_changes_no_bit_of_a_pipeline(
                 training.zero.update(config.schedule.at(step), factor)?;
             }
         }
-        Ok((norms, training.zero.state_bits()?))
+        Ok((norms, state_bits(&mut training.zero)?))
     };
     assert!(train(2f64.powi(16))? == train(1.0)?, "{sizes:?}");
     Ok(())

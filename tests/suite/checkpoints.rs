@@ -3,7 +3,7 @@
 use super::bad_steps::Training;
 pub use super::trained::checkpoints;
 use super::trained::config;
-use labs::lab08::skipping::{Counters, LossScaler, Ranges, ScalerConfig, ScalerRule};
+use labs::lab08::skipping::{Counters, LossScaler, Ranges, ScalerConfig, ScalerRule, state_bits};
 use shardlab::checkpoint::{Checkpoints, MANIFEST, Resume, rank_file};
 use shardlab::comm::Comm;
 use shardlab::mesh::{Axis, Coordinates};
@@ -252,7 +252,7 @@ pub fn resumed_pipelines_are_uninterrupted(
         let resumed = all.resume::<usize>(&Resume::Auto, &mut second.zero)?.expect("a checkpoint");
         assert_eq!(train(&mut second, resumed.record..4)?, losses[2..], "{strategy}");
         assert!(
-            second.zero.state_bits()? == uninterrupted.zero.state_bits()?,
+            state_bits(&mut second.zero)? == state_bits(&mut uninterrupted.zero)?,
             "{strategy}: rank {}",
             second.mesh.group(Axis::Data).rank()
         );

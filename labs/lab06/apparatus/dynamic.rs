@@ -2,6 +2,7 @@
 //! choice trains the same bits.
 
 use super::choice::{Choice, step_dynamic};
+use super::order::log_number;
 use super::uneven::{Chosen, Disagreement, Uneven, simulate_uneven};
 use anyhow::{Context, Result};
 use kit::Checks;
@@ -20,7 +21,7 @@ pub const SCHEDULE: Schedule = Schedule::Interleaved { group: 8 };
 /// The passes as the log numbers them: `F28 B4`.
 pub fn numbered(order: &[Op]) -> String {
     let name = |op: &Op| {
-        format!("{}{}", if op.work == Work::Forward { "F" } else { "B" }, JOB.log_number(*op))
+        format!("{}{}", if op.work == Work::Forward { "F" } else { "B" }, log_number(&JOB, *op))
     };
     order.iter().map(name).collect::<Vec<_>>().join(" ")
 }

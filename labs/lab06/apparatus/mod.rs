@@ -22,7 +22,7 @@ mod unpipelined;
 pub use benchmark::benchmark;
 pub use broken::Break;
 pub use measured::{Measured, Way, measure, message_bytes, programs};
-pub use order::{log, print_order};
+pub use order::{log, log_number, print_order};
 pub use predicted::{Predicted, pipeline_of};
 pub use rehearsal::{Unplayable, rehearse};
 pub use report::{

@@ -36,10 +36,23 @@ pub fn print_order(
 pub fn log(pipeline: &Pipeline, rank: usize, order: &[Op]) -> Vec<String> {
     let lines = |&op: &Op| {
         let word = word(op.work);
-        let k = pipeline.log_number(op);
+        let k = log_number(pipeline, op);
         ["start", "finished"].map(|moment| format!("rank {rank} {word} {moment} tensor {k}"))
     };
     order.iter().flat_map(lines).collect()
+}
+
+/// The number that Megatron's log gives to a pass of one rank (`tensor 19`): it counts visits in
+/// groups of one micro-batch per rank, whatever the schedule's groups are, and counts a backward
+/// pass like the forward pass it is the mirror of.
+pub fn log_number(pipeline: &Pipeline, op: Op) -> usize {
+    let Pipeline { ranks, chunks, .. } = *pipeline;
+    let chunk = if op.work == Work::Forward {
+        op.chunk
+    } else {
+        chunks - 1 - op.chunk
+    };
+    (op.micro / ranks * chunks + chunk) * ranks + op.micro % ranks
 }
 
 pub(super) fn word(work: Work) -> &'static str {

@@ -3,7 +3,9 @@
 use super::Job;
 use super::spikes::Baseline;
 use crate::flags::Policy;
-use crate::skipping::{AttemptedStep, Bound, Counters, Outcome, Ranges, SkippingTrainer};
+use crate::skipping::{
+    AttemptedStep, Bound, Counters, Outcome, Ranges, SkippingTrainer, state_bits,
+};
 use anyhow::{Context, Result};
 use kit::trace::{self, Trace};
 use kit::{Clock, progress};
@@ -222,7 +224,7 @@ fn record(trace: &mut Trace, trainer: &SkippingTrainer, step: &AttemptedStep) {
 
 /// The hash of all that an optimizer step changes on this rank: weights and moments.
 pub fn state_hash(zero: &mut Zero) -> Result<String> {
-    Ok(sha256::hex(bytemuck::cast_slice(&zero.state_bits()?)))
+    Ok(sha256::hex(bytemuck::cast_slice(&state_bits(zero)?)))
 }
 
 /// One rank's figures of a training.

@@ -289,18 +289,6 @@ impl Pipeline {
         chunk * self.ranks + rank
     }
 
-    /// The number that Megatron's log gives to a pass of this rank (`tensor 19`): it counts visits
-    /// in groups of one micro-batch per rank, whatever the schedule's groups are, and counts a
-    /// backward pass like the forward pass it is the mirror of.
-    pub fn log_number(&self, op: Op) -> usize {
-        let chunk = if op.work == Work::Forward {
-            op.chunk
-        } else {
-            self.chunks - 1 - op.chunk
-        };
-        (op.micro / self.ranks * self.chunks + chunk) * self.ranks + op.micro % self.ranks
-    }
-
     /// The passes that must be over before `rank` can run `op`, with their ranks.
     pub fn needs(&self, rank: usize, op: Op) -> impl Iterator<Item = (usize, Op)> {
         let stage = self.stage(rank, op.chunk);

@@ -306,20 +306,6 @@ impl Zero {
             .visit(&mut |fragment, elements, state| each(fragment, elements, &state))
     }
 
-    /// The bits of all that an optimizer step changes on this rank: values, moments, and the number
-    /// of steps. No communication.
-    ///
-    /// # Errors
-    /// If state in files cannot be read.
-    pub fn state_bits(&mut self) -> Result<Vec<u32>> {
-        let mut bits = vec![self.steps() as u32];
-        self.fragments(|_, _, state| {
-            let all = state.values.iter().chain(&*state.exp_avg).chain(&*state.exp_avg_sq);
-            bits.extend(all.map(|x| x.to_bits()));
-        })?;
-        Ok(bits)
-    }
-
     /// The model's parameters.
     pub fn params(&self) -> &Params {
         &self.params

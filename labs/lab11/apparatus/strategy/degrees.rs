@@ -34,6 +34,8 @@ pub trait Degrees {
     fn tokens(&self, block: usize) -> f64;
     /// Tensor ranks that share the residual stream.
     fn stream(&self) -> usize;
+    /// The part of the layers that is computed again from its input.
+    fn whole_layers(&self) -> f64;
     /// In the field's words: `DP 8`, `ZeRO-3 8`, `TP 8 + PP 4 + ZeRO-1 2`.
     fn words(&self) -> String;
 }
@@ -85,6 +87,14 @@ impl Degrees for Strategy {
 
     fn stream(&self) -> usize {
         if self.sequence { self.tensor } else { 1 }
+    }
+
+    fn whole_layers(&self) -> f64 {
+        match self.recompute {
+            Recompute::Full | Recompute::Blocks(_) => 1.0,
+            Recompute::OneIn(layers) => 1.0 / layers as f64,
+            _ => 0.0,
+        }
     }
 
     fn words(&self) -> String {

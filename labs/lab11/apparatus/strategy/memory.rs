@@ -109,7 +109,7 @@ impl TrainingJob {
         // A layer that is computed again keeps its input, in 16 bits 2sbh. Sequence parallelism
         // divides it.
         let input = kept.input / strategy.stream() as f64;
-        let again = strategy.recompute.whole_layers();
+        let again = strategy.whole_layers();
         again * input + (1.0 - again) * all
     }
 }
@@ -123,7 +123,7 @@ impl TrainingJob {
             return 0.0;
         }
         let width = self.model.q_width() as f64 / s.tensor as f64;
-        (1.0 - s.recompute.whole_layers()) * self.element() * width
+        (1.0 - s.whole_layers()) * self.element() * width
     }
 
     /// Bytes of other ranks' keys and values in one layer's backward pass, with their gradients:
@@ -226,7 +226,7 @@ impl TrainingJob {
 
         // A layer that is computed again has all that its forward pass writes, while no logits are
         // there.
-        let recomputed = match s.recompute.whole_layers() {
+        let recomputed = match s.whole_layers() {
             0.0 => self.discarded(s) * tokens,
             _ => kept.written(s.tensor, s.stream()) * tokens,
         };

@@ -88,7 +88,7 @@ impl TrainingJob {
             }
             Recompute::None | Recompute::Norms => moved_again,
             Recompute::OneIn(_) | Recompute::Full | Recompute::Blocks(_) => {
-                s.recompute.whole_layers() * forward
+                s.whole_layers() * forward
             }
         };
         // As many all-reduces backward as forward. In the backward pass the gradients of the
@@ -108,7 +108,7 @@ impl TrainingJob {
             _ => 0.0,
         };
         let waits = |seconds: f64, work: f64| (seconds - work).max(0.0);
-        let context = (1.0 + s.recompute.whole_layers()) * waits(there, behind_attention)
+        let context = (1.0 + s.whole_layers()) * waits(there, behind_attention)
             + waits(back, 2.0 * behind_attention);
         Layer {
             forward,

@@ -105,7 +105,7 @@ impl TrainingJob {
                 }
             }
             Recompute::Mlp => 1.0,
-            recompute => self.all_reduces_of_a_layer() * recompute.whole_layers(),
+            _ => self.all_reduces_of_a_layer() * strategy.whole_layers(),
         }
     }
 
@@ -148,7 +148,7 @@ impl TrainingJob {
         let layers = s.layers(self.model.layers) as f64;
         let times = s.micro_batches_of(self.batch) as f64 * layers;
         // A forward pass that is computed again sends again.
-        let forward = 1.0 + s.recompute.whole_layers();
+        let forward = 1.0 + s.whole_layers();
         let of = |[first, second]: [f64; 2]| times * (forward * first + second);
         AxisTraffic {
             axis: "context",
