@@ -59,8 +59,8 @@ pub use graph::{TensorOp, apply, consume, read, rows};
 pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_bias};
 pub use params::{
-    FlatLayout, Gradients, Group, Hook, Listener, Param, Params, ShardedGradients, ShardedValues,
-    Spec, Storage, Value, Values, ValuesMut,
+    FlatGuard, FlatLayout, Gradients, Group, Hook, Listener, Param, Params, ShardedGradients,
+    ShardedValues, Spec, Storage, Value, Values, ValuesMut,
 };
 pub use random::Init;
 pub use recompute::recompute;

@@ -26,7 +26,7 @@ mod layout;
 mod param;
 mod storage;
 
-pub use guards::{Gradients, Values, ValuesMut};
+pub use guards::{FlatGuard, Gradients, Values, ValuesMut};
 pub use layout::{FlatLayout, Group, Spec};
 pub use param::{Param, Value};
 pub use storage::{ShardedGradients, ShardedValues, Storage};
@@ -180,7 +180,7 @@ impl Params {
     /// [`Params::whole`] has an error instead.
     #[track_caller]
     pub fn stored_values<T: Stored>(&self) -> Values<'_, T> {
-        held(self.values.read().map_err(NotHere::from).and_then(Values::new))
+        held(FlatGuard::new(self.values.read(), "values"))
     }
 
     /// All values, for the optimizer, a broadcast or a checkpoint to change.
@@ -201,7 +201,7 @@ impl Params {
     /// [`Params::whole_mut`] has an error instead.
     #[track_caller]
     pub fn stored_values_mut<T: Stored>(&self) -> ValuesMut<'_, T> {
-        held(self.values.write().map_err(NotHere::from).and_then(ValuesMut::new))
+        held(FlatGuard::new(self.values.write(), "values"))
     }
 
     /// All values in f32; an error where [`Params::values`] panics.
@@ -211,7 +211,7 @@ impl Params {
     /// is held to change them.
     #[track_caller]
     pub fn whole(&self) -> Result<Values<'_>> {
-        asked(self.values.read().map_err(NotHere::from).and_then(Values::new))
+        asked(FlatGuard::new(self.values.read(), "values"))
     }
 
     /// All values in f32, to be changed; an error where [`Params::values_mut`] panics.
@@ -220,7 +220,7 @@ impl Params {
     /// As [`Params::whole`], and if any guard of them is held.
     #[track_caller]
     pub fn whole_mut(&self) -> Result<ValuesMut<'_>> {
-        asked(self.values.write().map_err(NotHere::from).and_then(ValuesMut::new))
+        asked(FlatGuard::new(self.values.write(), "values"))
     }
 
     /// All gradients, in the flat layout.
@@ -241,7 +241,7 @@ impl Params {
     /// [`Params::whole_gradients`] has an error instead.
     #[track_caller]
     pub fn stored_gradients<T: Stored>(&self) -> Gradients<'_, T> {
-        held(self.gradients.write().map_err(NotHere::from).and_then(Gradients::new))
+        held(FlatGuard::new(self.gradients.write(), "gradients"))
     }
 
     /// All gradients in f32; an error where [`Params::gradients`] panics.
@@ -251,7 +251,7 @@ impl Params {
     /// guard of them is held.
     #[track_caller]
     pub fn whole_gradients(&self) -> Result<Gradients<'_>> {
-        asked(self.gradients.write().map_err(NotHere::from).and_then(Gradients::new))
+        asked(FlatGuard::new(self.gradients.write(), "gradients"))
     }
 
     /// Bytes of the values in this rank's own buffer: 0 while they are sharded.

@@ -9,6 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::sync::{
     Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+    TryLockResult,
 };
 
 /// A line of the source.
@@ -41,35 +42,28 @@ impl<T> Exclusive<T> {
     /// To read the value.
     #[track_caller]
     pub fn read(&self) -> Result<ReadGuard<'_, T>, StillHeld> {
-        match self.value.try_read() {
-            Ok(guard) => Ok(self.hold(guard, Location::caller())),
-            // A panic while it was changed: what it is now is what the panic's message is about.
-            Err(TryLockError::Poisoned(guard)) => {
-                Ok(self.hold(guard.into_inner(), Location::caller()))
-            }
-            Err(TryLockError::WouldBlock) => Err(self.still_held()),
-        }
+        self.hold(self.value.try_read())
     }
 
     /// To change the value.
     #[track_caller]
     pub fn write(&self) -> Result<WriteGuard<'_, T>, StillHeld> {
-        match self.value.try_write() {
-            Ok(guard) => Ok(self.hold(guard, Location::caller())),
-            Err(TryLockError::Poisoned(guard)) => {
-                Ok(self.hold(guard.into_inner(), Location::caller()))
+        self.hold(self.value.try_write())
+    }
+
+    #[track_caller]
+    fn hold<G>(&self, tried: TryLockResult<G>) -> Result<Held<'_, G>, StillHeld> {
+        let guard = match tried {
+            Ok(guard) => guard,
+            // A panic while it was changed: what it is now is what the panic's message is about.
+            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(StillHeld { name: self.name, line: self.lines().last().copied() });
             }
-            Err(TryLockError::WouldBlock) => Err(self.still_held()),
-        }
-    }
-
-    fn hold<G>(&self, guard: G, line: Line) -> Held<'_, G> {
+        };
+        let line = Location::caller();
         self.lines().push(line);
-        Held { guard, line, lines: &self.lines }
-    }
-
-    fn still_held(&self) -> StillHeld {
-        StillHeld { name: self.name, line: self.lines().last().copied() }
+        Ok(Held { guard, line, lines: &self.lines })
     }
 
     fn lines(&self) -> MutexGuard<'_, Vec<Line>> {

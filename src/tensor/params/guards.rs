@@ -36,110 +36,58 @@ pub enum NotHere {
 }
 
 /// All values of a model, to be read.
-pub struct Values<'a, T = f32> {
-    home: ReadGuard<'a, Storage<dyn ShardedValues>>,
-    of: PhantomData<T>,
-}
+pub type Values<'a, T = f32> = FlatGuard<ReadGuard<'a, Storage<dyn ShardedValues>>, T>;
 
 /// All values of a model, to be changed.
-pub struct ValuesMut<'a, T = f32> {
-    home: WriteGuard<'a, Storage<dyn ShardedValues>>,
-    of: PhantomData<T>,
-}
+pub type ValuesMut<'a, T = f32> = FlatGuard<WriteGuard<'a, Storage<dyn ShardedValues>>, T>;
 
 /// All gradients of a model, to be read or changed.
-pub struct Gradients<'a, T = f32> {
-    home: WriteGuard<'a, Storage<dyn ShardedGradients>>,
+pub type Gradients<'a, T = f32> = FlatGuard<WriteGuard<'a, Storage<dyn ShardedGradients>>, T>;
+
+/// A guard `H` of a storage whose numbers are on this rank, stored as `T`. Its constructor has
+/// looked, and nobody else can change that.
+pub struct FlatGuard<H, T> {
+    home: H,
     of: PhantomData<T>,
 }
 
-impl<'a, T: Stored> Values<'a, T> {
+impl<H: Deref<Target = Storage<S>>, S: ?Sized + 'static, T: Stored> FlatGuard<H, T> {
+    /// The storage's numbers. An error calls them `name`.
     pub(super) fn new(
-        home: ReadGuard<'a, Storage<dyn ShardedValues>>,
-    ) -> Result<Values<'a, T>, NotHere> {
-        numbers::<T, _>(&home, "values")?;
-        Ok(Values { home, of: PhantomData })
-    }
-}
-
-impl<'a, T: Stored> ValuesMut<'a, T> {
-    pub(super) fn new(
-        home: WriteGuard<'a, Storage<dyn ShardedValues>>,
-    ) -> Result<ValuesMut<'a, T>, NotHere> {
-        numbers::<T, _>(&home, "values")?;
-        Ok(ValuesMut { home, of: PhantomData })
-    }
-}
-
-impl<'a, T: Stored> Gradients<'a, T> {
-    pub(super) fn new(
-        home: WriteGuard<'a, Storage<dyn ShardedGradients>>,
-    ) -> Result<Gradients<'a, T>, NotHere> {
-        numbers::<T, _>(&home, "gradients")?;
-        Ok(Gradients { home, of: PhantomData })
-    }
-}
-
-/// The numbers of a storage, if they are on this rank and stored as `T`.
-fn numbers<'a, T: Stored, S: ?Sized>(
-    storage: &'a Storage<S>,
-    name: &'static str,
-) -> Result<&'a Vec<T>, NotHere> {
-    match storage {
-        Storage::Local(numbers) => {
-            T::of(numbers).ok_or(NotHere::DifferentType { name, asked: type_name::<T>() })
+        home: Result<H, StillHeld>,
+        name: &'static str,
+    ) -> Result<FlatGuard<H, T>, NotHere> {
+        let home = home?;
+        match &*home {
+            Storage::Local(numbers) if T::of(numbers).is_some() => {
+                Ok(FlatGuard { home, of: PhantomData })
+            }
+            Storage::Local(_) => Err(NotHere::DifferentType { name, asked: type_name::<T>() }),
+            Storage::Unallocated => Err(NotHere::Unallocated { name }),
+            Storage::Sharded(_) => Err(NotHere::Sharded { name }),
         }
-        Storage::Unallocated => Err(NotHere::Unallocated { name }),
-        Storage::Sharded(_) => Err(NotHere::Sharded { name }),
     }
 }
 
-/// The same of a guard's storage: its constructor has looked, and nobody else can change it.
-fn all<T: Stored, S: ?Sized>(storage: &Storage<S>) -> &Vec<T> {
-    match storage {
-        Storage::Local(numbers) => T::of(numbers),
-        Storage::Unallocated | Storage::Sharded(_) => None,
-    }
-    .expect("a guard holds numbers of its type")
-}
-
-fn all_mut<T: Stored, S: ?Sized>(storage: &mut Storage<S>) -> &mut Vec<T> {
-    match storage {
-        Storage::Local(numbers) => T::of_mut(numbers),
-        Storage::Unallocated | Storage::Sharded(_) => None,
-    }
-    .expect("a guard holds numbers of its type")
-}
-
-impl<T: Stored> Deref for Values<'_, T> {
+impl<H: Deref<Target = Storage<S>>, S: ?Sized + 'static, T: Stored> Deref for FlatGuard<H, T> {
     type Target = Vec<T>;
     fn deref(&self) -> &Vec<T> {
-        all(&self.home)
+        match &*self.home {
+            Storage::Local(numbers) => T::of(numbers),
+            Storage::Unallocated | Storage::Sharded(_) => None,
+        }
+        .expect("a guard holds numbers of its type")
     }
 }
 
-impl<T: Stored> Deref for ValuesMut<'_, T> {
-    type Target = Vec<T>;
-    fn deref(&self) -> &Vec<T> {
-        all(&self.home)
-    }
-}
-
-impl<T: Stored> DerefMut for ValuesMut<'_, T> {
+impl<H: DerefMut<Target = Storage<S>>, S: ?Sized + 'static, T: Stored> DerefMut
+    for FlatGuard<H, T>
+{
     fn deref_mut(&mut self) -> &mut Vec<T> {
-        all_mut(&mut self.home)
-    }
-}
-
-impl<T: Stored> Deref for Gradients<'_, T> {
-    type Target = Vec<T>;
-    fn deref(&self) -> &Vec<T> {
-        all(&self.home)
-    }
-}
-
-impl<T: Stored> DerefMut for Gradients<'_, T> {
-    fn deref_mut(&mut self) -> &mut Vec<T> {
-        all_mut(&mut self.home)
+        match &mut *self.home {
+            Storage::Local(numbers) => T::of_mut(numbers),
+            Storage::Unallocated | Storage::Sharded(_) => None,
+        }
+        .expect("a guard holds numbers of its type")
     }
 }
