@@ -33,17 +33,8 @@ pub fn causal_attention(
     products: Precision,
 ) -> Result<Tensor> {
     let mask = dropout.map(|(dropout, layer)| dropout.mask(layer));
-    apply(
-        qkv,
-        Attention {
-            heads,
-            kv_heads: heads,
-            first_head,
-            mask,
-            products,
-            log_sums: OnceLock::new(),
-        },
-    )
+    let attention = Attention::of(heads, heads, products);
+    apply(qkv, Attention { first_head, mask, ..attention })
 }
 
 /// [`causal_attention`] in which each of `kv_heads` keys and values serves `heads / kv_heads` query
@@ -57,17 +48,7 @@ pub fn grouped_attention(
     kv_heads: usize,
     products: Precision,
 ) -> Result<Tensor> {
-    apply(
-        qkv,
-        Attention {
-            heads,
-            kv_heads,
-            first_head: 0,
-            mask: None,
-            products,
-            log_sums: OnceLock::new(),
-        },
-    )
+    apply(qkv, Attention::of(heads, kv_heads, products))
 }
 
 struct Attention {
@@ -78,6 +59,20 @@ struct Attention {
     products: Precision,
     /// The logarithm of the sum of e^score, for every sequence, head and row.
     log_sums: OnceLock<Vec<f32>>,
+}
+
+impl Attention {
+    /// All heads of a layer, without dropout.
+    fn of(heads: usize, kv_heads: usize, products: Precision) -> Attention {
+        Attention {
+            heads,
+            kv_heads,
+            first_head: 0,
+            mask: None,
+            products,
+            log_sums: OnceLock::new(),
+        }
+    }
 }
 
 /// The sizes of one call.

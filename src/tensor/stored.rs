@@ -88,18 +88,16 @@ impl Stored for f32 {
     const PRECISION: Precision = Precision::F32;
 
     fn of(numbers: &Numbers) -> Option<&Vec<f32>> {
-        if let Numbers::F32(numbers) = numbers {
-            Some(numbers)
-        } else {
-            None
+        match numbers {
+            Numbers::F32(numbers) => Some(numbers),
+            Numbers::Bf16(_) => None,
         }
     }
 
     fn of_mut(numbers: &mut Numbers) -> Option<&mut Vec<f32>> {
-        if let Numbers::F32(numbers) = numbers {
-            Some(numbers)
-        } else {
-            None
+        match numbers {
+            Numbers::F32(numbers) => Some(numbers),
+            Numbers::Bf16(_) => None,
         }
     }
 
@@ -131,18 +129,16 @@ impl Stored for bf16 {
     const PRECISION: Precision = Precision::Bf16;
 
     fn of(numbers: &Numbers) -> Option<&Vec<bf16>> {
-        if let Numbers::Bf16(numbers) = numbers {
-            Some(numbers)
-        } else {
-            None
+        match numbers {
+            Numbers::Bf16(numbers) => Some(numbers),
+            Numbers::F32(_) => None,
         }
     }
 
     fn of_mut(numbers: &mut Numbers) -> Option<&mut Vec<bf16>> {
-        if let Numbers::Bf16(numbers) = numbers {
-            Some(numbers)
-        } else {
-            None
+        match numbers {
+            Numbers::Bf16(numbers) => Some(numbers),
+            Numbers::F32(_) => None,
         }
     }
 
