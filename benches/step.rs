@@ -10,7 +10,7 @@ mod process;
 
 use anyhow::{Context, Result};
 use kit::show::Screen;
-use kit::{Clock, Part};
+use kit::{Clock, Part, machine};
 use labs::lab02::tree::{Branch, tree};
 use process::CountingAll;
 use shardlab::comm::Comm;
@@ -20,8 +20,8 @@ use shardlab::model::{Gpt, Pass};
 use shardlab::named;
 use shardlab::parallel::Ddp;
 use shardlab::plan::{Family, ModelShape};
+use shardlab::tensor::Precision;
 use shardlab::tensor::profile::{self, OpTime, PassTime};
-use shardlab::tensor::{Precision, matmul};
 use shardlab::train::{self, AdamW, AdamWConfig};
 
 #[global_allocator]
@@ -83,7 +83,7 @@ fn main() -> Result<()> {
         },
         other => anyhow::bail!("there is no preset {other}: give baby or char"),
     };
-    let peak = matmul::measured_peak(precision);
+    let peak = machine::matmul_peak(precision);
     let measured = launch::run(ranks, |comm| one_rank(&shape, comm))?;
     let m = &measured[0];
     let tokens = (shape.batch * shape.gpt.block) as f64;

@@ -5,13 +5,13 @@ use crate::flags::{Args, Break, Show, default_to_many_small_blocks, refuse_break
 use crate::lesson::compare_trainings;
 use anyhow::Result;
 use kit::flags::Due;
+use kit::machine::matmul_peak;
 use kit::show::Screen;
 use kit::{
     Beside, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Steps, progress, report,
 };
 use shardlab::comm::Comm;
 use shardlab::parallel::zero::Stage;
-use shardlab::tensor::matmul;
 use shardlab::train;
 use shardlab::{checkpoint, launch};
 
@@ -62,7 +62,7 @@ pub fn run(mut args: Args) -> Result<()> {
     // One reduction in flight at a time: then the peak of memory does not depend on timing.
     zero.overlap &= alone.is_some();
     let eval = alone.map(|_| eval);
-    let peak = alone.map_or(0.0, |_| matmul::measured_peak(config.precision));
+    let peak = alone.map_or(0.0, |_| matmul_peak(config.precision));
     let lab = Lab {
         job: Job::of(&config, &zero),
         args,

@@ -5,13 +5,13 @@ use super::flags::{Args, Show, TensorFlags};
 use super::lesson;
 use anyhow::Result;
 use kit::flags::{EvalConfig, Preset, ensure_ranks_can_differ};
+use kit::machine::matmul_peak;
 use kit::show::Screen;
 use kit::{Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, report};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::mesh::Axis;
 use shardlab::parallel::{Strategy, TensorParallel, ZeroConfig};
-use shardlab::tensor::matmul;
 use shardlab::train::{self, Config, Setup};
 use shardlab::{checkpoint, launch};
 
@@ -65,11 +65,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     let zero = args.zero.resolve(&config)?;
     strategy.zero = zero.stage;
-    let peak = if full {
-        matmul::measured_peak(config.precision)
-    } else {
-        0.0
-    };
+    let peak = if full { matmul_peak(config.precision) } else { 0.0 };
     let lab = Lab {
         args,
         strategy,

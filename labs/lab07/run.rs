@@ -4,7 +4,7 @@ use crate::apparatus::{self, Measured, Memory, NumberedBackwards, Plan, logged};
 use crate::flags::{Args, Break, Report};
 use crate::lesson::compare_first_losses;
 use anyhow::Result;
-use kit::machine::resident_memory;
+use kit::machine::{allocate_matmul_room, resident_memory};
 use kit::show::{Screen, folded};
 use kit::trace::{self, Trace};
 use kit::{Checks, Footprint, Lesson, progress, report};
@@ -13,7 +13,6 @@ use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::{Strategy, ZeroConfig};
-use shardlab::tensor::matmul;
 use shardlab::train::{ComputedStep, Observer, Setup};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -97,7 +96,7 @@ pub fn run(mut args: Args) -> Result<()> {
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let plan = &lab.plan;
     let screen = &lab.screen;
-    matmul::allocate_room();
+    allocate_matmul_room();
     let before = allocator::live();
     let start = Instant::now();
     kit::neighbours::warn(comm, &plan.layout())?;

@@ -5,6 +5,7 @@ use super::flags::Args;
 use super::lesson;
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
+use kit::machine::matmul_peak;
 use kit::show::{Screen, thousands};
 use kit::{Checks, Footprint, Lesson, MetricsFile, OtherWork, report};
 use serde::Serialize;
@@ -17,7 +18,7 @@ use shardlab::model::Heads;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::context::{Exchange, Slicing};
 use shardlab::parallel::zero::Stage;
-use shardlab::tensor::{Precision, matmul};
+use shardlab::tensor::Precision;
 use shardlab::train::{Config, Training};
 use std::path::Path;
 
@@ -100,7 +101,7 @@ pub fn run(mut args: Args) -> Result<()> {
     if lab.args.run.dry_run {
         if launch::is_first_process() {
             introduce(&lab);
-            let peak = matmul::measured_peak(lab.config.precision);
+            let peak = matmul_peak(lab.config.precision);
             report::dry_run(&lab.screen, &lab.config, &footprint, free, peak);
         }
         return Ok(());

@@ -14,7 +14,7 @@ mod resources;
 
 pub use footprint::{Footprint, does_not_fit};
 pub use other_work::OtherWork;
-pub use peaks::Peaks;
+pub use peaks::{Peaks, allocate_matmul_room, matmul_peak};
 pub use resources::Resources;
 
 use crate::show::bytes_decimal;

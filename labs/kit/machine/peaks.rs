@@ -1,8 +1,9 @@
 //! How fast this machine can be.
 
 use crate::show::{bytes_decimal, significant};
-use shardlab::tensor::{Precision, matmul};
-use std::time::Instant;
+use shardlab::tensor::Precision;
+use shardlab::tensor::matmul::{Matrix, Write, matmul, matmul_in};
+use std::time::{Duration, Instant};
 
 /// The peaks of one thread of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ impl Peaks {
         };
         let best = (0..6).map(copy).fold(f64::INFINITY, f64::min);
         Peaks {
-            flops: matmul::measured_peak(Precision::F32),
+            flops: matmul_peak(Precision::F32),
             bytes: 2.0 * from.len() as f64 / best,
         }
     }
@@ -50,4 +51,41 @@ impl Peaks {
             significant(self.ridge(), 2)
         )
     }
+}
+
+/// Measures the matmul peak of one thread on this machine, in FLOP/s: the best of several products
+/// of square matrices in `products`.
+///
+/// MFU compares a training step with this peak. A figure from a data sheet would describe a
+/// different machine. Pauses let a neighbour's short work pass.
+pub fn matmul_peak(products: Precision) -> f64 {
+    const N: usize = 768;
+    const REPEATS: usize = 16;
+    const PAUSE: Duration = Duration::from_millis(15);
+    let a = vec![0.5; N * N];
+    let b = vec![0.25; N * N];
+    let mut c = vec![0.0; N * N];
+    let mut best = f64::INFINITY;
+    for repeat in 0..REPEATS {
+        if repeat % 4 == 3 && !cfg!(target_family = "wasm") {
+            std::thread::sleep(PAUSE);
+        }
+        let start = Instant::now();
+        let factors = (Matrix::new(&a, N, N), Matrix::new(&b, N, N).t());
+        matmul_in(products, &mut c, N, Write::Replace, factors.0, factors.1);
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    assert_eq!(c[0], N as f32 * 0.125);
+    2.0 * (N * N * N) as f64 / best
+}
+
+/// Allocates the calling thread's room for packed factors. The `gemm` crate makes it at a thread's
+/// first product, as large as the processor's L2 cache: a measurement that begins after this call
+/// counts the same bytes on every machine.
+pub fn allocate_matmul_room() {
+    const N: usize = 64;
+    let a = [0.0; N * N];
+    let mut c = [0.0; N * N];
+    let factor = Matrix::new(&a, N, N);
+    matmul(&mut c, N, Write::Replace, factor, factor);
 }

@@ -5,7 +5,7 @@ use super::progress::Steps;
 use super::records::{Rates, Records, StepRecord};
 use crate::flags::Due;
 use crate::flags::LogFlags;
-use crate::machine::OtherWork;
+use crate::machine::{OtherWork, matmul_peak};
 use crate::report;
 use crate::show::{Plot, Screen, Series, shares, significant};
 use crate::trace;
@@ -15,7 +15,6 @@ use shardlab::launch;
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
 use shardlab::plan;
-use shardlab::tensor::matmul;
 use shardlab::train::{Diverged, TakenStep};
 use std::path::Path;
 use std::time::Instant;
@@ -160,7 +159,7 @@ impl<'a> Journal<'a> {
         }
         self.screen.say(self.time_shares());
         let highest = self.records.iter().map(|record| record.mfu).fold(0.0, f64::max);
-        let again = || matmul::measured_peak(self.rates.precision);
+        let again = || matmul_peak(self.rates.precision);
         if let Some(remark) = self.rates.remark(highest, again) {
             self.screen.say(self.screen.row("mfu", &remark));
         }

@@ -8,6 +8,7 @@ use super::lines::{Memory, Timed};
 use super::model::Model;
 use super::sampling::TokenSampling;
 use anyhow::Result;
+use kit::machine::allocate_matmul_room;
 use kit::show::bytes_decimal;
 use shardlab::allocator;
 use shardlab::comm::{Comm, Options, Reduce};
@@ -20,7 +21,6 @@ use shardlab::parallel::pipeline::{Instruction, Op};
 use shardlab::parallel::{TensorParallel, ZeroConfig};
 use shardlab::plan::zero_memory;
 use shardlab::tensor::Precision;
-use shardlab::tensor::matmul;
 use shardlab::tensor::profile;
 use shardlab::tensor::random::Stream;
 use shardlab::train::{Setup, Training};
@@ -318,7 +318,7 @@ fn one_rank(
     layout: Layout,
     comm: &Comm,
 ) -> Result<Measured> {
-    matmul::allocate_room();
+    allocate_matmul_room();
     allocator::reset_peak();
     let start = allocator::live();
     let mut part = Part::new(harness, benchmark, comm)?;
