@@ -45,7 +45,7 @@ fn take_mine(whole: &[f32], rank: usize, ranks: usize) -> &[f32] {
 pub fn compare(saved: &Universal, old: &[Vec<u8>], new: &[Vec<Vec<u8>>]) -> Result<Beside> {
     let mut lesson = Vec::new();
     let mut library = Vec::new();
-    for name in saved.parameters().keys() {
+    for name in saved.parameters.keys() {
         let whole = put_together(old, name)?;
         let [values, ..] = saved.read(name)?;
         library.extend(values);

@@ -130,7 +130,7 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     for (i, (job, run)) in args.to.iter().zip(runs).enumerate() {
         // Equal parameters: their shapes, and the SHA-256 of values and moments.
         let loaded = Universal::open(&folders(i + 1).universal)?;
-        let same = loaded.parameters() == saved.parameters();
+        let same = loaded.parameters == saved.parameters;
         resumed.push(Resumed { job: *job, run, same });
     }
     let mut jobs = vec![(format!("{} saves", args.from), slices(&first.saved)?)];
@@ -190,7 +190,7 @@ fn check(
     let numel = lab.config.shape.parameters();
     let jobs = lab.args.to.len();
     let whole: usize = saved
-        .parameters()
+        .parameters
         .values()
         .map(|parameter| parameter.shape.iter().product::<usize>())
         .sum();

@@ -127,7 +127,7 @@ fn kinds() -> Vec<Kind> {
     };
     let read_universal = |dir: &Path| {
         let universal = Universal::open(&dir.join("step5"))?;
-        let mut names = universal.parameters().keys();
+        let mut names = universal.parameters.keys();
         names.try_for_each(|name| universal.read(name).map(drop))
     };
     vec![

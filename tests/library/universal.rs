@@ -195,7 +195,7 @@ fn damage_is_named_and_leaves_nothing_behind() {
     // A conversion that was interrupted can be run again.
     std::fs::create_dir_all(dir.path().join(".second.partial/zero/half")).unwrap();
     let second = merge(&from, &dir.path().join("second")).unwrap();
-    assert_eq!(second.parameters(), Universal::open(&to).unwrap().parameters());
+    assert_eq!(second.parameters, Universal::open(&to).unwrap().parameters);
     assert!(!dir.path().join("second/zero/half").exists());
 
     // A flipped bit of a universal checkpoint.

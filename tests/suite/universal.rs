@@ -113,12 +113,12 @@ pub fn continue_from(
     let mut training = Counted::begin(comm, &config, &corpus, stage)?;
     let universal = Universal::open(from)?;
     training.steps = universal.restore(comm, &mut training.training.zero)?;
-    assert_eq!(training.steps, universal.step());
+    assert_eq!(training.steps, universal.step);
     let again = dir.join("again");
     save_and_convert(comm, &config, dir, &again, |all| training.save(all))?;
     let again = Universal::open(&again)?;
-    assert_eq!(again.parameters(), universal.parameters(), "{stage:?} on {} ranks", comm.size());
-    assert_eq!(again.optimizer_steps(), 1);
+    assert_eq!(again.parameters, universal.parameters, "{stage:?} on {} ranks", comm.size());
+    assert_eq!(again.optimizer_steps, 1);
     training.until(4)?;
     Ok(training.losses)
 }
@@ -184,8 +184,8 @@ pub fn on_a_mesh(
     if let Some(from) = from {
         let [old, new] = [from, to].map(Universal::open);
         assert_eq!(
-            old?.parameters(),
-            new?.parameters(),
+            old?.parameters,
+            new?.parameters,
             "{sizes:?}, data {}",
             part.mesh.group(Axis::Data).size()
         );

@@ -13,7 +13,7 @@ type Held = (String, BTreeMap<String, Vec<Slice>>);
 
 /// The jobs' slices of the whole model, and of each of these parameters.
 pub fn pictures(screen: &Screen, saved: &Universal, jobs: &[Held], slices: &[String]) -> String {
-    let parameters = saved.parameters();
+    let parameters = &saved.parameters;
     let all: Vec<&str> = parameters.keys().map(String::as_str).collect();
     let title = "The rank that holds each slice, of all parameters end to end";
     let mut parts =

@@ -8,6 +8,7 @@
 //! zero/…
 //! ```
 
+use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::{Settings, files, numel};
 use crate::error::BadInput;
 use crate::plan::ModelShape;
@@ -33,31 +34,6 @@ pub struct Parameter {
     pub shape: Vec<usize>,
     /// The SHA-256 of the elements of each of [`STATES`], as little-endian f32.
     pub sha256: [String; 3],
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Index {
-    /// The model, if a run of this crate saved it.
-    model: Option<ModelShape>,
-    /// Steps that the optimizer has taken.
-    optimizer_steps: u64,
-    /// Steps that the run has made.
-    step: usize,
-    parameters: BTreeMap<String, Parameter>,
-    /// The settings of the run that saved it, if they are known.
-    #[serde(default, skip_serializing_if = "Settings::is_empty")]
-    settings: Settings,
-    /// The trainer's own state, such as counters and the loss scaler.
-    record: serde_json::Value,
-}
-
-impl Index {
-    fn write(&self, folder: &Path) -> Result<(), BadInput> {
-        let text = serde_json::to_string_pretty(self).map_err(|error| {
-            BadInput::new(format!("cannot write {INDEX}: {error}"), "store plain numbers")
-        })?;
-        files::write(&folder.join(INDEX), text.as_bytes())
-    }
 }
 
 /// A complete universal checkpoint.
@@ -115,10 +91,24 @@ impl Index {
 /// })?;
 /// # anyhow::Ok(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Universal {
-    dir: PathBuf,
-    index: Index,
+    /// The checkpoint's folder.
+    #[serde(skip)]
+    pub dir: PathBuf,
+    /// The model, if a run of this crate saved it.
+    pub model: Option<ModelShape>,
+    /// Steps that the optimizer had taken.
+    pub optimizer_steps: u64,
+    /// Steps that the run had made.
+    pub step: usize,
+    /// All parameters, by name.
+    pub parameters: BTreeMap<String, Parameter>,
+    /// The settings of the run that saved it. Empty if they are not known.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    pub settings: Settings,
+    /// The trainer's own state, such as counters and the loss scaler.
+    pub record: serde_json::Value,
 }
 
 impl Universal {
@@ -136,50 +126,15 @@ impl Universal {
                 DAMAGED,
             )
         };
-        let index: Index =
+        let mut found: Universal =
             serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
-        for (name, Parameter { shape, .. }) in &index.parameters {
+        for (name, Parameter { shape, .. }) in &found.parameters {
             if !is_name(name) || numel(shape).is_none() {
                 return Err(broken(format!("it has a parameter {name:?} of shape {shape:?}")));
             }
         }
-        Ok(Universal { dir: dir.to_path_buf(), index })
-    }
-
-    /// The checkpoint's folder.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// All parameters, by name.
-    pub fn parameters(&self) -> &BTreeMap<String, Parameter> {
-        &self.index.parameters
-    }
-
-    /// The model, if a run of this crate saved it.
-    pub fn model(&self) -> Option<&ModelShape> {
-        self.index.model.as_ref()
-    }
-
-    /// Steps that the run had made.
-    pub fn step(&self) -> usize {
-        self.index.step
-    }
-
-    /// Steps that the optimizer had taken.
-    pub fn optimizer_steps(&self) -> u64 {
-        self.index.optimizer_steps
-    }
-
-    /// The settings of the run that saved it. Empty if they are not known, as after a conversion
-    /// from DeepSpeed.
-    pub fn settings(&self) -> &Settings {
-        &self.index.settings
-    }
-
-    /// The trainer's own state.
-    pub fn record(&self) -> &serde_json::Value {
-        &self.index.record
+        found.dir = dir.to_path_buf();
+        Ok(found)
     }
 
     /// Reads the states of one parameter, in the order of [`STATES`], and compares them with their
@@ -188,7 +143,7 @@ impl Universal {
     /// # Errors
     /// If there is no such parameter, or a file is missing or damaged.
     pub fn read(&self, name: &str) -> Result<[Vec<f32>; 3], BadInput> {
-        let Some(parameter) = self.index.parameters.get(name) else {
+        let Some(parameter) = self.parameters.get(name) else {
             return Err(BadInput::new(
                 format!("{} has no {name}", self.dir.display()),
                 "check the model's shape",
@@ -243,12 +198,10 @@ pub(super) fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Writes a universal checkpoint beside its final place. It becomes visible when it is complete.
-pub struct Writer {
+pub(super) struct Writer {
     to: PathBuf,
     side: PathBuf,
     parameters: BTreeMap<String, Parameter>,
-    /// The settings of the run that saved the checkpoint.
-    pub settings: Settings,
 }
 
 /// A checkpoint that could not be completed is removed.
@@ -269,12 +222,7 @@ impl Writer {
             return Err(BadInput::new(format!("{} cannot be a new folder", to.display()), help));
         }
         let side = files::beside(to)?;
-        Ok(Writer {
-            to: to.to_path_buf(),
-            side,
-            parameters: BTreeMap::new(),
-            settings: Settings::new(),
-        })
+        Ok(Writer { to: to.to_path_buf(), side, parameters: BTreeMap::new() })
     }
 
     /// Writes one parameter's states, in the order of [`STATES`], each with its elements row by
@@ -316,16 +264,23 @@ impl Writer {
     /// If the disk refuses.
     pub fn finish(
         mut self,
-        model: Option<ModelShape>,
         optimizer_steps: u64,
-        step: usize,
-        record: serde_json::Value,
+        manifest: Manifest,
     ) -> Result<Universal, BadInput> {
-        let parameters = std::mem::take(&mut self.parameters);
-        let settings = std::mem::take(&mut self.settings);
-        let index = Index { model, optimizer_steps, step, parameters, settings, record };
-        index.write(&self.side)?;
+        let universal = Universal {
+            dir: self.to.clone(),
+            model: Some(manifest.job.shape),
+            optimizer_steps,
+            step: manifest.step,
+            parameters: std::mem::take(&mut self.parameters),
+            settings: manifest.job.settings,
+            record: manifest.record,
+        };
+        let text = serde_json::to_string_pretty(&universal).map_err(|error| {
+            BadInput::new(format!("cannot write {INDEX}: {error}"), "store plain numbers")
+        })?;
+        files::write(&self.side.join(INDEX), text.as_bytes())?;
         files::rename(&self.side, &self.to)?;
-        Ok(Universal { dir: self.to.clone(), index })
+        Ok(universal)
     }
 }

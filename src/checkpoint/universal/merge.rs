@@ -152,8 +152,7 @@ pub fn merge(folder: &Path, to: &Path) -> Result<Universal, BadInput> {
         );
         return Err(BadInput::new(what, INCOMPLETE));
     }
-    writer.settings = manifest.job.settings;
-    writer.finish(Some(manifest.job.shape), steps, manifest.step, manifest.record)
+    writer.finish(steps, manifest)
 }
 
 /// Refuses fragments of different wholes, or of fewer elements than the whole has: no memory is

@@ -12,5 +12,5 @@ mod folder;
 mod merge;
 mod restore;
 
-pub use folder::{INDEX, Parameter, STATES, Universal, Writer};
+pub use folder::{INDEX, Parameter, STATES, Universal};
 pub use merge::{Slice, merge, slices};

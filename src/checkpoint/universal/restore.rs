@@ -21,7 +21,7 @@ impl Universal {
         let record = agree(comm, self.check(zero).and_then(|()| self.own_record()))??;
         let mut failed = None;
         let mut read = (String::new(), [const { Vec::new() }; 3]);
-        zero.restore(self.optimizer_steps(), |fragment, elements, state| {
+        zero.restore(self.optimizer_steps, |fragment, elements, state| {
             let spec = &fragment.spec;
             // State in files comes in chunks: a parameter is read once for all chunks that follow
             // each other.
@@ -56,13 +56,13 @@ impl Universal {
     fn check(&self, zero: &Zero) -> Result<(), BadInput> {
         for spec in zero.params().specs() {
             let whole = &spec.whole;
-            let found = self.parameters().get(&whole.name).map(|parameter| &parameter.shape);
+            let found = self.parameters.get(&whole.name).map(|parameter| &parameter.shape);
             if found != Some(&whole.shape) {
                 let found =
                     found.map_or("no such parameter".to_string(), |shape| format!("{shape:?}"));
                 let what = format!(
                     "{} has {found} for {}, and this model {:?}",
-                    self.dir().display(),
+                    self.dir.display(),
                     whole.name,
                     whole.shape
                 );
@@ -73,9 +73,9 @@ impl Universal {
     }
 
     fn own_record<R: DeserializeOwned>(&self) -> Result<R, BadInput> {
-        serde_json::from_value(self.record().clone()).map_err(|error| {
+        serde_json::from_value(self.record.clone()).map_err(|error| {
             let what =
-                format!("{}: this training cannot use its record: {error}", self.dir().display());
+                format!("{}: this training cannot use its record: {error}", self.dir.display());
             BadInput::new(what, "resume with the program that saved it")
         })
     }
