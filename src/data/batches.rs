@@ -5,7 +5,6 @@
 //! sampler's state, and one rank can draw the batches of N ranks.
 
 use crate::named::named;
-use crate::sha256;
 use crate::tensor::Documents;
 use crate::tensor::random::Stream;
 use std::ops::Range;
@@ -53,16 +52,6 @@ impl Batch {
             starts: batches.iter().flat_map(|b| b.starts.iter().copied()).collect(),
             documents: batches.iter().flat_map(|b| b.documents.iter().cloned()).collect(),
         }
-    }
-
-    /// A number for each sequence. Equal numbers mean equal sequences.
-    pub fn numbers(&self) -> impl Iterator<Item = u64> {
-        self.starts.iter().map(|&start| start as u64)
-    }
-
-    /// The SHA-256 of all tokens. Equal hashes mean equal batches.
-    pub fn hash(&self) -> String {
-        sha256::hex(bytemuck::cast_slice(&[&self.inputs[..], &self.targets].concat()))
     }
 
     /// The number of tokens that the model learns from.

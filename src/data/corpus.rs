@@ -189,11 +189,6 @@ impl Corpus {
     pub fn chars(&self) -> usize {
         self.train.len() + self.validation.len()
     }
-
-    /// Tokens of the shorter split. A block must be shorter than that.
-    pub fn shorter_split(&self) -> usize {
-        self.train.len().min(self.validation.len())
-    }
 }
 
 /// The first non-empty line, or the text's first characters; at most a line of the screen.

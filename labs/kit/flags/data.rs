@@ -82,7 +82,8 @@ impl DataFlags {
 /// Refuses sequences that do not fit into the text, or into a rank's slice of it.
 pub(super) fn ensure_text_is_long_enough(config: &Config, corpus: &Corpus) -> Result<(), BadInput> {
     let block = config.shape.block;
-    let split = corpus.shorter_split();
+    // The last token of a sequence has a next one, too.
+    let split = corpus.train.len().min(corpus.validation.len());
     if block >= split {
         let what = format!(
             "--block {block} does not fit into {}: its shorter split has {split} tokens",

@@ -5,7 +5,7 @@
 
 use super::Job;
 use super::training::{Run, trained_on};
-use crate::skipping::{Counters, StepSize};
+use crate::skipping::{Counters, StepSize, hash};
 use anyhow::Result;
 use kit::Checks;
 use shardlab::comm::Comm;
@@ -38,7 +38,7 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts>
         job.poison
             .apply(comm.rank(), n, sampler.nth(&job.corpus.train, n, accumulation))
     };
-    let hashes: Vec<String> = (0..run.counters.drawn).map(|n| batch(n).hash()).collect();
+    let hashes: Vec<String> = (0..run.counters.drawn).map(|n| hash(&batch(n))).collect();
     let numbers: HashMap<&String, usize> = hashes.iter().zip(0..).collect();
     // In a short text, micro-batches can be equal.
     let unique = numbers.len() == hashes.len();

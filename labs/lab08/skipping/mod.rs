@@ -15,4 +15,4 @@ pub use scaler::{
     AtMinimum, LossScaler, ScalerConfig, ScalerRule, Unscaled, emulate_half, round_to_half,
 };
 pub use skip::{Bound, Plan, Ranges, SkipPolicy, caught};
-pub use trainer::{AttemptedStep, Outcome, Record, SkippingTrainer, state_bits};
+pub use trainer::{AttemptedStep, Outcome, Record, SkippingTrainer, hash, state_bits};

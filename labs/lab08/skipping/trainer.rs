@@ -12,6 +12,7 @@ use shardlab::checkpoint::{Checkpoints, Resume, Resumed, Writing};
 use shardlab::comm::Reduce;
 use shardlab::data::Batch;
 use shardlab::parallel::Zero;
+use shardlab::sha256;
 use shardlab::train::{ComputedStep, Training, clip_scale};
 use std::time::Instant;
 
@@ -208,7 +209,7 @@ impl<'a> SkippingTrainer<'a> {
 /// Draws the next micro-batch, and adds its hash to `drawn`.
 fn next_batch(draw: &mut Draw, counters: &mut Counters, drawn: &mut Vec<String>) -> Batch {
     let batch = draw(counters.draw());
-    drawn.push(batch.hash());
+    drawn.push(hash(&batch));
     batch
 }
 
@@ -224,6 +225,11 @@ pub fn state_bits(zero: &mut Zero) -> Result<Vec<u32>> {
         bits.extend(all.map(|x| x.to_bits()));
     })?;
     Ok(bits)
+}
+
+/// The SHA-256 of all tokens. Equal hashes mean equal batches.
+pub fn hash(batch: &Batch) -> String {
+    sha256::hex(bytemuck::cast_slice(&[&batch.inputs[..], &batch.targets].concat()))
 }
 
 #[cfg(test)]
