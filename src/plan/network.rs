@@ -157,19 +157,13 @@ impl Network {
     /// One kind of link everywhere, each rank with its own, as [`Link`] simulates it between
     /// threads.
     pub fn uniform(link: Link) -> Network {
+        let one = Network::new("link").about("one link for each rank").source("given");
         Network {
-            name: "link",
-            about: "one link for each rank",
-            source: "given",
-            ranks_per_node: 1,
-            most_ranks: MOST_RANKS,
-            cards: 1,
-            rings: 1,
             within: link,
             between: link,
-            direct: false,
             pipelined: true,
             efficiency: 1.0,
+            ..one
         }
     }
 
