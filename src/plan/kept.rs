@@ -107,10 +107,4 @@ impl Kept {
     pub fn on_a_rank(&self, tensor: usize, stream: usize) -> f64 {
         self.whole + self.stream / stream as f64 + self.divided / tensor as f64
     }
-
-    /// Bytes per token that the forward pass writes on a rank, whatever is recomputed later: with
-    /// the scores.
-    pub fn written(&self, tensor: usize, stream: usize) -> f64 {
-        self.on_a_rank(tensor, stream) + self.scores / tensor as f64
-    }
 }

@@ -165,7 +165,7 @@ mod tests {
             assert_eq!(dense.parameters(), shape.parameters(), "{shape:?}");
             assert_eq!(on_a_rank(&dense), on_a_rank(&shape), "{shape:?}");
             assert_eq!(dense.decayed().1, shape.decayed().1, "{shape:?}");
-            assert_eq!(dense.layer_flops(), shape.layer_flops(), "{shape:?}");
+            assert_eq!(dense.block_matrices(), shape.block_matrices(), "{shape:?}");
             assert_eq!(dense.flops_per_token(), shape.flops_per_token());
             // This library's GPT keeps what candle's graph keeps, and GPT-2 the scores' masks.
             if shape.family != Family::Gpt {
@@ -193,10 +193,9 @@ mod tests {
         assert_eq!(whole.attention_flops(16), 2 * 2 * 24 * (4 * 16));
         assert_eq!(windowed.attention_flops(16), 2 * 2 * 24 * (16 + 3 * 5));
         assert_eq!(windowed.attention_flops(4), whole.attention_flops(4));
-        assert_eq!(windowed.layer_attention_flops(), 2 * 2 * 24 * (16 + 3 * 5) / 4);
         let less = whole.matmul_flops_per_token() - windowed.matmul_flops_per_token();
         assert_eq!(less, 3 * 2 * 2 * 24 * 3 * 11);
-        assert_eq!((whole.cached(16), whole.cached_per_token()), (2 * 12 * 64, 2 * 12 * 4));
+        assert_eq!((whole.cached(16), whole.cached(1)), (2 * 12 * 64, 2 * 12 * 4));
         assert_eq!(windowed.cached(16), 2 * 12 * (16 + 3 * 5));
 
         let kept = |dense| {
@@ -257,8 +256,8 @@ mod tests {
         assert_eq!(counts.sum::<usize>() as u64, all);
         assert_eq!(shape.stage_parameters(&(0..3)), all);
         // Scores and weighted sum of 4 heads with a width of 6 each, not of the model's 8.
-        assert_eq!(shape.layer_attention_flops(), 2 * 2 * 24 * 16);
-        assert_eq!(shape.cached_per_token(), 2 * 3 * 12);
+        assert_eq!(shape.attention_flops(16), 3 * 2 * 2 * 24 * 16);
+        assert_eq!(shape.cached(1), 2 * 3 * 12);
 
         // Two bytes each: the block's input and its norms' results; q, k and v, q and k before
         // their norms, attention's output; and the MLP's two.

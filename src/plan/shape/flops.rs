@@ -53,28 +53,13 @@ impl ModelShape {
         self.forward_flops(0, seen)
     }
 
-    /// FLOPs of one layer's forward pass for one token, with attention's as a mean of all layers.
-    pub fn layer_flops(&self) -> u64 {
-        2 * self.block_matrices() + self.layer_attention_flops()
-    }
-
-    /// Attention's part of [`ModelShape::layer_flops`].
-    pub fn layer_attention_flops(&self) -> u64 {
-        self.attention_flops(self.block) / self.layers.max(1) as u64
-    }
-
     /// FLOPs of the head's forward pass for one token.
     pub fn head_flops(&self) -> u64 {
         2 * self.logits() as u64 * self.embd as u64
     }
 
-    /// Numbers that a KV cache holds per token: a key and a value for each key and value head of
-    /// each layer.
-    pub fn cached_per_token(&self) -> u64 {
-        2 * self.layers as u64 * self.kv_width() as u64
-    }
-
-    /// Numbers that a KV cache holds of a text. A layer with a window keeps no more than it.
+    /// Numbers that a KV cache holds of a text: for each token a key and a value for each key and
+    /// value head of each layer. A layer with a window keeps no more tokens than that.
     pub fn cached(&self, tokens: usize) -> u64 {
         2 * self.kv_width() as u64 * self.seen_by_layers(tokens)
     }
@@ -92,7 +77,7 @@ mod tests {
         assert_eq!(shape.training_flops_per_token(), 6 * 1_235_814_400);
         // Two products of 32 heads of 64 with 8,192 positions, 2 FLOPs each, in 16 layers.
         assert_eq!(shape.attention_flops(8192), 16 * 2 * 2 * 32 * 64 * 8192);
-        assert_eq!(shape.cached_per_token(), 16 * 2 * 8 * 64);
+        assert_eq!(shape.cached(1), 16 * 2 * 8 * 64);
     }
 
     /// Korthikanti et al.'s equation 7: 72 BLsh² (1 + s/6h + V/12hL).

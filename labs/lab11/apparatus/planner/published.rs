@@ -2,7 +2,7 @@
 //! `published.toml`, with their sources.
 
 use super::super::strategy::{
-    Cluster, Degrees, Device, MICRO_BATCHES, Overlap, Program, Strategy, TrainingJob,
+    Cluster, Degrees, Device, MICRO_BATCHES, Overlap, Program, Strategy, TrainingJob, layer_flops,
 };
 use super::check::refusal;
 use super::model::model;
@@ -324,7 +324,7 @@ impl Run {
         let tokens = (job.batch * model.block) as f64;
         let devices = job.devices as f64;
         let again = match self.unit {
-            Unit::TeraflopsRecomputed => model.layers as f64 * model.layer_flops() as f64,
+            Unit::TeraflopsRecomputed => model.layers as f64 * layer_flops(model) as f64,
             _ => 0.0,
         };
         let flops = (model.matmul_flops_per_token() as f64 + again) * tokens;

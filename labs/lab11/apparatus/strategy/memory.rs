@@ -48,6 +48,13 @@ impl Load {
     }
 }
 
+/// Bytes per token that the forward pass writes on a rank, whatever is recomputed later: with the
+/// scores.
+pub(super) fn written(kept: &Kept, strategy: &Strategy) -> f64 {
+    let tensor = strategy.tensor;
+    kept.on_a_rank(tensor, strategy.stream()) + kept.scores / tensor as f64
+}
+
 /// How many tensors of the MLP's inner width a block keeps: two factors and their product if it is
 /// gated, else what goes into the activation function and what comes out.
 pub(super) fn mlp_results(model: &ModelShape) -> f64 {
@@ -105,7 +112,7 @@ impl TrainingJob {
     /// Bytes per token that a layer keeps on a rank, as a mean of all layers.
     pub fn keeps(&self, strategy: &Strategy) -> f64 {
         let kept = self.kept(strategy);
-        let all = kept.written(strategy.tensor, strategy.stream()) - self.discarded(strategy);
+        let all = written(&kept, strategy) - self.discarded(strategy);
         // A layer that is computed again keeps its input, in 16 bits 2sbh. Sequence parallelism
         // divides it.
         let input = kept.input / strategy.stream() as f64;
@@ -228,7 +235,7 @@ impl TrainingJob {
         // there.
         let recomputed = match s.whole_layers() {
             0.0 => self.discarded(s) * tokens,
-            _ => kept.written(s.tensor, s.stream()) * tokens,
+            _ => written(&kept, s) * tokens,
         };
         // ZeRO-3 gathers the next layer while it uses one, and reduces a layer's gradients;
         // offloaded parameters pass through the same buffers.

@@ -30,7 +30,7 @@ pub use program::Program;
 pub use shardlab::parallel::Strategy;
 pub use shardlab::parallel::strategy::{Offloaded, Recompute};
 pub use shardlab::parallel::zero::Stage;
-pub use step::Time;
+pub use step::{Time, layer_flops};
 pub use traffic::AxisTraffic;
 
 use shardlab::plan::{BytesEach, ModelShape};

@@ -5,11 +5,11 @@
 //! best algorithm (alpha and beta). Communication that computing hides is subtracted, and a
 //! pipeline waits for (p-1)/v micro-batches.
 
-use super::memory::mlp_results;
+use super::memory::{mlp_results, written};
 use super::{Degrees, Offloaded, Recompute, Strategy};
 use super::{Overlap, Program, TrainingJob};
 use shardlab::parallel::context::Exchange;
-use shardlab::plan::exposed;
+use shardlab::plan::{ModelShape, exposed};
 
 /// Seconds of a step on the slowest rank, by what they are for. Communication counts only where
 /// nothing hides it.
@@ -47,6 +47,16 @@ impl Time {
     }
 }
 
+/// FLOPs of one layer's forward pass for one token, with attention's as a mean of all layers.
+pub fn layer_flops(model: &ModelShape) -> u64 {
+    2 * model.block_matrices() + layer_attention_flops(model)
+}
+
+/// Attention's part of [`layer_flops`].
+fn layer_attention_flops(model: &ModelShape) -> u64 {
+    model.attention_flops(model.block) / model.layers.max(1) as u64
+}
+
 /// Seconds of one layer for a micro-batch.
 struct Layer {
     forward: f64,
@@ -70,11 +80,11 @@ impl TrainingJob {
         let h = model.embd as f64;
         let side = n.min(h / t);
         let kept = self.kept(s);
-        let products = device.computes(n * model.layer_flops() as f64 / t, side);
-        let attention = device.computes(n * model.layer_attention_flops() as f64 / t, side);
+        let products = device.computes(n * layer_flops(model) as f64 / t, side);
+        let attention = device.computes(n * layer_attention_flops(model) as f64 / t, side);
         // Each number that is kept was written and read once. A backward pass handles its gradient
         // as well.
-        let moves = device.streams(2.0 * kept.written(s.tensor, s.stream()) * n);
+        let moves = device.streams(2.0 * written(&kept, s) * n);
         let forward = products + moves;
         let backward = 2.0 * (products + moves);
         let moved_again = device.streams(2.0 * self.discarded(s) * n);

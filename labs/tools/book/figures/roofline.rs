@@ -26,7 +26,7 @@ struct Pass {
 /// weights and the cache once.
 fn pass(shape: &ModelShape, name: String, [batch, new, earlier]: [u64; 3]) -> Pass {
     let flops = shape.forward_flops_per_token() * batch * new;
-    let cache = EACH * shape.cached_per_token() * batch * (earlier + new);
+    let cache = EACH * shape.cached(1) * batch * (earlier + new);
     let bytes = EACH * shape.parameters() + cache;
     Pass { name, intensity: flops as f64 / bytes as f64 }
 }

@@ -109,7 +109,7 @@ pub fn cache() -> Result<Question> {
     let bytes = 2.0;
     let shape = model("llama-3-8b")?;
     let of = |numbers: f64| numbers * tokens * bytes;
-    let cached = shape.cached_per_token() as f64;
+    let cached = shape.cached(1) as f64;
     Ok(Question::amount(
         ["lab10", "Prefill and decode"],
         format!(
