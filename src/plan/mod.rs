@@ -32,8 +32,7 @@
 //!   and round by round
 //! - `overlap.rs`: how much of the communication the backward pass hides
 //! - `zero.rs`: what ZeRO's stages hold, send and take
-//! - `shards.rs`: what ranks hold, keep and send when tensor ranks and pipeline stages share a
-//!   model
+//! - `shards.rs`: what ranks hold and keep when tensor ranks and pipeline stages share a model
 
 mod activations;
 mod kept;

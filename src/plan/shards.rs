@@ -1,7 +1,6 @@
-//! A model that tensor ranks and pipeline stages share: what each rank holds, keeps, calls and
-//! sends.
+//! A model that tensor ranks and pipeline stages share: what each rank holds and keeps.
 //!
-//! Activations and calls are those of this library's GPT, whose tensors are f32. Korthikanti et al.
+//! Activations are those of this library's GPT, whose tensors are f32. Korthikanti et al.
 //! (arXiv 2205.05198) count 16-bit activations of a block: sbh(10 + 24/t) with tensor parallelism,
 //! sbh 34/t with sequence parallelism as well. Here it is sbh(24 + 48/t) and sbh(8 + 64/t), and
 //! less than a percent more for norms and heads: see [`Kept`].
@@ -34,13 +33,6 @@ impl Shards {
         self.shape.parameters_on_a_rank(&portion) as u64
     }
 
-    /// The layers of a pipeline stage, if every stage has equally many and no rank has several
-    /// stages.
-    pub fn uniform(&self, stage: usize) -> Range<usize> {
-        let each = self.shape.layers / self.pipeline;
-        stage * each..(stage + 1) * each
-    }
-
     /// Tensor ranks that share the residual stream.
     fn stream(&self) -> usize {
         if self.sequence { self.tensor } else { 1 }
@@ -70,34 +62,6 @@ impl Shards {
         let blocks = self.shape.layers as f64 * self.kept_by_a_block(dropout);
         4.0 * batch as f64 * self.shape.block as f64 * (embedding + blocks + head)
     }
-
-    /// Collective calls in the forward and in the backward pass: all-reduces, or with sequence
-    /// parallelism all-gathers and reduce-scatters. The loss's two small all-reduces are not
-    /// counted.
-    pub fn calls(&self) -> [usize; 2] {
-        match (self.tensor, self.sequence, self.shape.layers) {
-            (1, ..) => [0, 0],
-            (_, false, layers) => [2 * layers + 1, 2 * layers + 1],
-            (_, true, layers) => [4 * layers + 2, 4 * layers + 2],
-        }
-    }
-
-    /// Elements of the parameters that every rank holds.
-    pub fn copies(&self) -> usize {
-        self.shape.positions() as usize + self.shape.not_decayed().1 as usize
-    }
-
-    /// Bytes that each rank sends for a step over `batch` sequences, in any number of micro-steps:
-    /// activations and their gradients, three f32 for each token's loss, and with sequence
-    /// parallelism the gradients of `copies`. `bytes`: of an activation, and of a parameter's
-    /// gradient.
-    pub fn sent(&self, batch: usize, copies: usize, bytes: [usize; 2]) -> f64 {
-        let ModelShape { layers, embd, block, .. } = self.shape;
-        let copies = if self.sequence { copies } else { 0 };
-        let each = bytes[0] * (4 * layers + 2) * embd + 4 * 3;
-        let all = batch * block * each + bytes[1] * copies;
-        2.0 * (self.tensor as f64 - 1.0) / self.tensor as f64 * all as f64
-    }
 }
 
 #[cfg(test)]
@@ -116,7 +80,8 @@ mod tests {
             family: Family::Gpt,
         };
         let one = Shards { shape, tensor: 1, pipeline: 1, sequence: false, rows: 65 };
-        assert_eq!(one.parameters(&[one.uniform(0)]), shape.parameters());
+        let all = 0..shape.layers;
+        assert_eq!(one.parameters(&[all]), shape.parameters());
         assert_eq!(
             one.parameters(&[0..2, 2..4]),
             shape.parameters(),
@@ -125,7 +90,6 @@ mod tests {
         for dropout in [DropoutMasks::None, DropoutMasks::Kept] {
             assert_eq!(one.activations(12, dropout), shape.alone().activations(12, dropout));
         }
-        assert_eq!((one.calls(), one.sent(12, one.copies(), [4, 4])), ([0, 0], 0.0));
     }
 
     /// The textbook's numbers in bytes of 4: 6 + 12/t, and 2 + 16/t of width.
@@ -153,8 +117,5 @@ mod tests {
                 "{shards:?}"
             );
         }
-        let two = Shards { shape, tensor: 2, pipeline: 1, sequence: false, rows: 50_432 };
-        assert_eq!(two.calls(), [5, 5]);
-        assert_eq!(Shards { sequence: true, ..two }.calls(), [10, 10]);
     }
 }

@@ -1,6 +1,6 @@
 //! Whether ranks that share a model train the model of one rank, and take what the formulas say.
 
-use super::{Measured, Way};
+use super::{Measured, Way, formulas};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use kit::Checks;
@@ -118,14 +118,14 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
 
     checks.check_equal(
         "parameters on each rank",
-        &each(&|measured| thousands(measured.shards.parameters(&[measured.shards.uniform(0)]))),
+        &each(&|measured| thousands(measured.expected_parameters())),
         &each(&|measured| thousands(measured.parameters)),
         "a rank holds more than its share of the parameters",
     );
     let in_words = |[forward, backward]: [usize; 2]| format!("{forward} + {backward}");
     checks.check_equal(
         "collective calls per step",
-        &each(&|measured| in_words(measured.shards.calls())),
+        &each(&|measured| in_words(formulas::calls(&measured.shards))),
         &each(&|measured| in_words(measured.calls)),
         "the ranks made a different number of collective calls",
     );

@@ -1,6 +1,7 @@
 //! One rank and its tensor ranks, measured side by side.
 
 use super::broken::{Break, Broken, same_seed};
+use super::formulas;
 use super::slices::{Slices, compare_slices};
 use anyhow::Result;
 use kit::show::{Screen, bar_to_scale, bytes_decimal, table};
@@ -218,6 +219,12 @@ pub fn measure(
 }
 
 impl Measured {
+    /// The expected parameters: each rank has a part of every layer.
+    pub fn expected_parameters(&self) -> u64 {
+        let all = 0..self.shards.shape.layers;
+        self.shards.parameters(&[all])
+    }
+
     /// The expected bytes of activations.
     pub fn expected_activations(&self) -> f64 {
         let dropout = if self.dropout {
@@ -230,7 +237,7 @@ impl Measured {
 
     /// The expected bytes per step.
     pub fn expected_bytes(&self) -> f64 {
-        self.shards.sent(self.batch, self.shards.copies(), [4, 4])
+        formulas::sent(&self.shards, self.batch, formulas::copies(&self.shards.shape), [4, 4])
     }
 
     /// The activations of a block, in the letters of the papers: s·b·h numbers of 4 bytes each.
@@ -399,8 +406,8 @@ mod tests {
             gradients: 0.0,
             losses_apart: 0.0,
         };
-        measured.parameters = measured.shards.parameters(&[measured.shards.uniform(0)]);
-        measured.calls = measured.shards.calls();
+        measured.parameters = measured.expected_parameters();
+        measured.calls = formulas::calls(&measured.shards);
         measured.activations = measured.expected_activations() as u64;
         measured.sent = measured.expected_bytes();
         measured

@@ -3,14 +3,15 @@
 //!
 //! Reading order: `example.rs` (a sum of products, shared), `gemm.rs` (a matrix product, shared)
 //! with `matrices.rs` (its drawing), `shared.rs` (a training, shared), `train.rs` (its steps),
-//! `measured.rs` (what it takes), `slices.rs` (whether two ranks began alike), `checks.rs` (whether
-//! it is the same model), `broken.rs` (mistakes), `placement.rs` (which ranks share a node),
-//! `benchmark.rs` (how fast it is).
+//! `measured.rs` (what it takes), `formulas.rs` (what it should), `slices.rs` (whether two ranks
+//! began alike), `checks.rs` (whether it is the same model), `broken.rs` (mistakes), `placement.rs`
+//! (which ranks share a node), `benchmark.rs` (how fast it is).
 
 mod benchmark;
 mod broken;
 mod checks;
 mod example;
+mod formulas;
 mod gemm;
 mod matrices;
 mod measured;

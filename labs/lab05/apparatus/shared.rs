@@ -1,6 +1,7 @@
 //! A training whose tensor ranks share the model: its setup, the bytes that it should send, and
 //! that it is one rank's.
 
+use super::formulas;
 use anyhow::Result;
 use kit::parity;
 use kit::report;
@@ -58,7 +59,7 @@ pub fn expected_bytes(training: &mut Training) -> (String, f64) {
     let (words, data) = report::bytes_of_zero(zero, strategy.zero);
     let norm = if tensor > 1 { 20.0 } else { 0.0 };
     let bytes = [config.precision, config.reduce].map(Precision::bytes);
-    let layers = shards.sent(config.batch * config.grad_accum, zero.copies(), bytes);
+    let layers = formulas::sent(&shards, config.batch * config.grad_accum, zero.copies(), bytes);
     let words = match strategy.data {
         1 => format!("{} by layers + {norm} for the norm", thousands(layers as u64)),
         _ => format!(

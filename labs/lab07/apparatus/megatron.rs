@@ -57,10 +57,16 @@ mod tests {
         Shards { shape, tensor: 2, pipeline: 4, sequence: false, rows: 50_432 }
     }
 
+    /// The layers of a pipeline stage, of which no rank has several.
+    fn layers(job: &Shards, stage: usize) -> Range<usize> {
+        let each = job.shape.layers / job.pipeline;
+        stage * each..(stage + 1) * each
+    }
+
     #[test]
     fn every_rank_of_the_log_holds_what_is_counted() {
         let job = logged();
-        let counted = (0..4).map(|stage| job.parameters(&[job.uniform(stage)]));
+        let counted = (0..4).map(|stage| job.parameters(&[layers(&job, stage)]));
         assert!(counted.eq([156_577_792, 100_741_120, 100_741_120, 152_387_584]));
         // The log's 4 virtual stages per rank, of 1 layer each: rank r has layers r, r + 4, r + 8,
         // r + 12.
@@ -89,7 +95,7 @@ mod tests {
      {
         let job = logged();
         let h = 2048;
-        let above = job.parameters(&[job.uniform(0)]) - estimate(&job).most_loaded as u64;
+        let above = job.parameters(&[layers(&job, 0)]) - estimate(&job).most_loaded as u64;
         // In each of 4 layers: biases, and the halves of the norms that the estimate takes for
         // divided. It also spreads the last norm.
         let biases_and_norms = 4 * (7 * h / 2 + 2 * h + 4 * h - 4 * h / 2) - 2 * h / 4 / 2;
