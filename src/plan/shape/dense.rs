@@ -254,7 +254,6 @@ mod tests {
         let named = shape.named();
         let counts = named.iter().map(|(_, dims)| dims.iter().product::<usize>());
         assert_eq!(counts.sum::<usize>() as u64, all);
-        assert_eq!(shape.stage_parameters(&(0..3)), all);
         // Scores and weighted sum of 4 heads with a width of 6 each, not of the model's 8.
         assert_eq!(shape.attention_flops(16), 3 * 2 * 2 * 24 * 16);
         assert_eq!(shape.cached(1), 2 * 3 * 12);
