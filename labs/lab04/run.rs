@@ -8,7 +8,8 @@ use kit::flags::Due;
 use kit::machine::matmul_peak;
 use kit::show::Screen;
 use kit::{
-    Beside, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Steps, progress, report,
+    Beside, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Steps, parity, progress,
+    report,
 };
 use shardlab::comm::Comm;
 use shardlab::parallel::zero::Stage;
@@ -209,7 +210,7 @@ fn check(
         &mut checks,
         comm,
         all,
-        kit::parity::rounds(config).loss_bound(),
+        parity::loss_bound(parity::rounds(config)),
         config.grad_accum > 1,
         lab.tiles > 1,
     );

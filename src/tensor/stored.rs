@@ -19,14 +19,6 @@ named! {
 }
 
 impl Precision {
-    /// The largest difference of two losses whose gradients were added in different orders.
-    pub fn loss_bound(self) -> f64 {
-        match self {
-            Precision::F32 => 1e-5,
-            Precision::Bf16 => 1e-3,
-        }
-    }
-
     /// Bytes per parameter in training, with gradients that are kept as `gradients` and with the
     /// optimizer's numbers: two moments, and beside a bf16 parameter its master copy.
     pub fn bytes_each(self, gradients: Precision) -> BytesEach {

@@ -68,7 +68,8 @@ fn trains_what_one_rank_trains(
             let apart = largest_difference(&trained.losses, &serial.losses);
             let most = match precision {
                 Precision::F32 => loss_rounding(config.tokens_per_step()),
-                Precision::Bf16 => precision.loss_bound() * serial.losses[0],
+                // Ranks add numbers of 8 bits in another order.
+                Precision::Bf16 => 1e-3 * serial.losses[0],
             };
             assert!(apart < most, "{what}: {:?} against {:?}", trained.losses, serial.losses);
             // Ranks that clip by different norms would drift apart.

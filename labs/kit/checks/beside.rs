@@ -1,5 +1,6 @@
 //! A lab's first check: the lesson's own version beside the library's.
 
+use super::parity::loss_bound;
 use crate::Checks;
 use crate::show::significant;
 use shardlab::comm::{Comm, Reduce, Result};
@@ -66,7 +67,7 @@ impl Beside {
         let bound = if in_one_order && precision == Precision::F32 {
             0.0
         } else {
-            precision.loss_bound() * first
+            loss_bound(precision) * first
         };
         Beside::of(comm, lesson, library, bound)
     }

@@ -105,11 +105,19 @@ fn drawn(
 }
 
 /// The type that rounds what ranks add up: that of factors and activations, or that of gradients.
-/// Sums of f32 differ between two orders by what [`Precision::loss_bound`] says of it.
+/// Losses of two orders of these sums differ by at most its [`loss_bound`].
 pub fn rounds(config: &Config) -> Precision {
     match config.reduce {
         Precision::Bf16 => Precision::Bf16,
         Precision::F32 => config.precision,
+    }
+}
+
+/// The largest difference of two losses whose gradients were added in different orders.
+pub fn loss_bound(precision: Precision) -> f64 {
+    match precision {
+        Precision::F32 => 1e-5,
+        Precision::Bf16 => 1e-3,
     }
 }
 
@@ -151,8 +159,7 @@ fn values(training: Training) -> Result<Vec<f32>> {
 ///
 /// With `values`, parameters must be bitwise equal if sums are added in rank order: in one process,
 /// and with two ranks on any transport. An MPI library adds three or more numbers in its own order.
-/// Then, and without `values`, the losses must agree within `bound`, such as
-/// [`Precision::loss_bound`](shardlab::tensor::Precision::loss_bound).
+/// Then, and without `values`, the losses must agree within `bound`, such as [`loss_bound`].
 pub fn compare(
     world: &Comm,
     data: &Comm,

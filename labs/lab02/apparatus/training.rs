@@ -103,7 +103,7 @@ pub fn compare_with_one_rank(config: &MlpConfig, screen: &Screen, comm: &Comm) -
     let rank = comm.rank();
     let ours = iterate(config, comm, rank..rank + 1, STEPS)?;
     let serial = || iterate(config, &Comm::alone(), 0..comm.size(), STEPS);
-    let bound = Precision::F32.loss_bound();
+    let bound = parity::loss_bound(Precision::F32);
     let Trained { losses, values, .. } = &ours;
     parity::compare(comm, comm, screen, bound, losses, Some(values), serial)
 }

@@ -31,7 +31,7 @@ pub fn compare(
         let alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
         parity::serial(alone, &config, text, STEPS)
     };
-    let bound = parity::rounds(&config).loss_bound();
+    let bound = parity::loss_bound(parity::rounds(&config));
     let Trained { losses, values, .. } = &ours;
     // The rounds of an algorithm add in an order of their own.
     let values = if by.is_none() { Some(&values[..]) } else { None };

@@ -29,7 +29,7 @@ pub fn compare(
         let alone = Setup::new(&one, &Strategy::SINGLE).zero(zero).begin(&Comm::alone())?;
         parity::serial(alone, &config, text, STEPS)
     };
-    let bound = parity::rounds(&config).loss_bound();
+    let bound = parity::loss_bound(parity::rounds(&config));
     let Trained { losses, values, .. } = &ours;
     let same = parity::compare(comm, comm, screen, bound, losses, Some(values), serial)?;
     if comm.rank() == 0 {

@@ -89,7 +89,7 @@ pub fn same_as_one_rank(
         losses.push(training.step(text, step)?.loss);
     }
     let data = training.mesh.group(Axis::Data);
-    let bound = parity::rounds(&config).loss_bound();
+    let bound = parity::loss_bound(parity::rounds(&config));
     parity::compare(world, data, screen, bound, &losses, None, || {
         let one = Config { ranks: 1, ..config.clone() };
         let whole = config.zero(Stage::Ddp);

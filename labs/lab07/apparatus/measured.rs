@@ -19,7 +19,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// steps, because each step begins where the last one ended. They are rounding: ranks add up in a
 /// different order, and round gradients or what they send if either is bf16.
 fn bounds(precision: Precision) -> [f64; 2] {
-    let rounding = precision.loss_bound();
+    let rounding = parity::loss_bound(precision);
     [rounding, 10.0 * rounding]
 }
 

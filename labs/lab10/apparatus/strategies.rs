@@ -4,6 +4,7 @@ use super::benchmark::Measured;
 use super::config::{DsConfig, PipelineConfig};
 use kit::Checks;
 use kit::machine;
+use kit::parity;
 use kit::show::{
     Plot, Screen, Series, bar, bar_to_scale, bytes_decimal, significant, table, thousands,
 };
@@ -325,7 +326,7 @@ fn farthest<'a>(others: impl Iterator<Item = &'a [f64]>, one: &[f64]) -> f64 {
 
 /// The checks of all strategies.
 pub fn check(checks: &mut Checks, all: &[(Candidate, Measured)], dtype: Precision) {
-    let bound = 10.0 * dtype.loss_bound();
+    let bound = 10.0 * parity::loss_bound(dtype);
     let Some(((_, one), others)) = all.split_first() else {
         return;
     };

@@ -2,7 +2,7 @@
 
 use super::{Measured, OneRank, Work};
 use kit::Checks;
-use kit::parity::rounds;
+use kit::parity::{self, rounds};
 use kit::show::{bytes_decimal, significant};
 use shardlab::difference::largest_relative_difference;
 use shardlab::parallel::Strategy;
@@ -38,7 +38,7 @@ pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found)
     // The first loss is of no gradients yet.
     let loss_bound = match config.precision {
         Precision::F32 => ROUNDING,
-        Precision::Bf16 => Precision::Bf16.loss_bound(),
+        Precision::Bf16 => parity::loss_bound(Precision::Bf16),
     };
     let gradient_bound = match rounds(config) {
         Precision::F32 => ROUNDING,
@@ -126,7 +126,7 @@ pub fn check_training(
 ) {
     let bound = match rounds(config) {
         Precision::F32 => DRIFT,
-        Precision::Bf16 => Precision::Bf16.loss_bound(),
+        Precision::Bf16 => parity::loss_bound(Precision::Bf16),
     };
     let off = largest_relative_difference(losses, &one.losses);
     checks.check(
