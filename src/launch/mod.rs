@@ -84,9 +84,9 @@ fn tell(error: &anyhow::Error) {
     if is_first_process() {
         complain(&format!("error: {error:#}"));
     } else if is_mpi() || !world::first_process_speaks() {
-        // If the first process has the same error, it ends the job meanwhile. A shell that
-        // inherited a rank's variables has none.
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        // If the first process has the same error, it ends the job meanwhile, for which Open MPI
+        // has been seen to need a second. A shell that inherited a rank's variables has none.
+        std::thread::sleep(std::time::Duration::from_secs(3));
         complain(&format!("error: on {}: {error:#}", host_name()));
     }
 }
