@@ -51,6 +51,18 @@ pub fn same_bits<T: Copy + Into<f64>>(a: &[T], b: &[T]) -> bool {
     a.len() == b.len() && !a.is_empty() && a.iter().zip(b).all(same)
 }
 
+/// What every comparison with `good` must refuse: a NaN at each index, a missing first or last
+/// element, no elements. For tests of comparisons, here and in labs.
+pub fn damaged(good: &[f64]) -> Vec<Vec<f64>> {
+    let mut all = vec![good[1..].to_vec(), good[..good.len() - 1].to_vec(), Vec::new()];
+    for i in 0..good.len() {
+        let mut nan = good.to_vec();
+        nan[i] = f64::NAN;
+        all.push(nan);
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,18 +80,6 @@ mod tests {
         assert_eq!(largest_relative_difference(&[3.0, 9.0], &[-2.0, 8.0]), 2.5);
         assert_eq!(largest_relative_difference(&[0.0, 1.0], &[0.0, 1.0]), 0.0);
         assert_eq!(largest_relative_difference(&[1e-30], &[0.0]), INFINITY);
-    }
-
-    /// What every comparison with `good` must refuse: a NaN at each index, a missing first or last
-    /// element, no elements.
-    fn damaged(good: &[f64]) -> Vec<Vec<f64>> {
-        let mut all = vec![good[1..].to_vec(), good[..good.len() - 1].to_vec(), Vec::new()];
-        for i in 0..good.len() {
-            let mut nan = good.to_vec();
-            nan[i] = f64::NAN;
-            all.push(nan);
-        }
-        all
     }
 
     /// Where a fold over `zip` would say 0.

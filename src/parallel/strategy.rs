@@ -374,8 +374,9 @@ fn bad(what: String) -> BadInput {
 /// A text that names more ranks is refused, so that no product of them overflows.
 const MOST_RANKS: usize = 1 << 30;
 
-/// The value that a text names: one of `names`, which are all of its type's.
-fn choice<T: NamedValue>(key: &str, value: &str, names: &[&str]) -> Result<T, BadInput> {
+/// The value that a text names.
+fn choice<T: NamedValue>(key: &str, value: &str) -> Result<T, BadInput> {
+    let names: Vec<&str> = T::TABLE.iter().map(|row| row.1).collect();
     find(value).ok_or_else(|| bad(format!("{key}={value} is none of {}", names.join(", "))))
 }
 
@@ -402,12 +403,8 @@ impl FromStr for Strategy {
                 "tp" => strategy.tensor = number(1, 1 << 16)?,
                 "pp" => strategy.pipeline = number(1, 1 << 16)?,
                 "cp" => strategy.context = number(1, 1 << 16)?,
-                "cp-comm" => {
-                    strategy.exchange = choice(key, value, &Exchange::ALL.map(Exchange::name))?;
-                }
-                "cp-order" => {
-                    strategy.slicing = choice(key, value, &Slicing::ALL.map(Slicing::name))?;
-                }
+                "cp-comm" => strategy.exchange = choice(key, value)?,
+                "cp-order" => strategy.slicing = choice(key, value)?,
                 "chunks" => strategy.chunks = number(1, 1 << 10)?,
                 "m" => strategy.micro_batches = Some(number(1, 1 << 20)?),
                 "mb" => strategy.micro_batch = Some(number(1, 1 << 20)?),
@@ -418,14 +415,10 @@ impl FromStr for Strategy {
                 "pad" => strategy.vocabulary_multiple = number(1, 1 << 16)?,
                 "sp" if value.is_empty() => strategy.sequence = true,
                 "schedule" => strategy.schedule = Some(schedule(value)?),
-                "partition" => {
-                    strategy.partition = choice(key, value, &Partition::ALL.map(Partition::name))?;
-                }
+                "partition" => strategy.partition = choice(key, value)?,
                 "recompute" => strategy.recompute = recompute(value)?,
-                "offload" => {
-                    strategy.offload = choice(key, value, &Offloaded::ALL.map(Offloaded::name))?;
-                }
-                "order" => strategy.order = choice(key, value, &Order::ALL.map(Order::name))?,
+                "offload" => strategy.offload = choice(key, value)?,
+                "order" => strategy.order = choice(key, value)?,
                 _ => return Err(bad(format!("there is no {part:?} in a strategy"))),
             }
         }

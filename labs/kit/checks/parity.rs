@@ -224,21 +224,10 @@ fn judge_losses(losses: &[f64], one: &[f64], bound: f64) -> (bool, String) {
     (apart < bound, result)
 }
 
-/// What every comparison with `good` must refuse: a NaN at each index, a missing first or last
-/// element, no elements. For tests of comparisons.
-pub fn damaged(good: &[f64]) -> Vec<Vec<f64>> {
-    let mut all = vec![good[1..].to_vec(), good[..good.len() - 1].to_vec(), Vec::new()];
-    for i in 0..good.len() {
-        let mut nan = good.to_vec();
-        nan[i] = f64::NAN;
-        all.push(nan);
-    }
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shardlab::difference::damaged;
 
     #[test]
     fn nan_and_missing_elements_are_no_parity() {

@@ -137,7 +137,7 @@ fn may_differ(a: Stage, b: Stage, accumulates: bool, tiles: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kit::parity::damaged;
+    use shardlab::difference::damaged;
     use shardlab::parallel::zero::MemoryUsage;
 
     fn measured(losses: Vec<f64>, norms: Vec<f64>, hash: u64) -> Measured {

@@ -287,7 +287,7 @@ pub fn message_bytes(config: &Config) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kit::parity::damaged;
+    use shardlab::difference::damaged;
 
     #[test]
     fn nan_and_missing_losses_are_different() {

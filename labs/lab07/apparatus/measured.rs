@@ -436,8 +436,8 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kit::parity::damaged;
     use shardlab::data::Corpus;
+    use shardlab::difference::damaged;
     use shardlab::parallel::Strategy;
 
     #[test]

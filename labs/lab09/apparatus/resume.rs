@@ -191,7 +191,7 @@ pub fn resume(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kit::parity::damaged;
+    use shardlab::difference::damaged;
 
     #[test]
     fn nan_and_missing_losses_are_differences() {

@@ -360,7 +360,7 @@ pub fn check(checks: &mut Checks, all: &[(Candidate, Measured)], dtype: Precisio
 mod tests {
     use super::super::lines::{Memory, Timed};
     use super::*;
-    use kit::parity::damaged;
+    use shardlab::difference::damaged;
     use shardlab::parallel::Strategy;
 
     #[test]
