@@ -375,8 +375,8 @@ impl Mpirun {
         dir: &Path,
         variables: &[(&str, &str)],
     ) -> Result<Output> {
-        // Once in some hundred jobs that a rank ends, Open MPI's mpirun crashes in its own last steps.
-        // That says nothing of ours.
+        // Once in some hundred jobs that a rank ends, Open MPI's mpirun crashes in its own last
+        // steps. That says nothing of ours.
         for _ in 0..2 {
             let output = finish(self.command(ranks, program, flags, dir, variables))?;
             if output.status.code().is_some() || !text(&output).contains("PMIx_server_finalize") {
