@@ -32,6 +32,7 @@
 //! | [`sha256`] | the hash by which files and models are compared |
 //! | [`comm`] | communication between ranks: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the launcher around them, and this machine's memory, cores and name |
+//! | `memory` | what a step frees is kept, and large blocks lie in large pages |
 //! | [`mesh`] | the ranks of a job in groups: data, pipeline, tensor parallelism |
 //! | [`plan`] | computes a model's parameters, memory and FLOPs, and its time on a network; no tensors |
 //! | [`tensor`] | adds to candle what training on a CPU needs: operations with a backward pass, flat parameters |
@@ -50,6 +51,7 @@ pub mod difference;
 pub mod error;
 pub mod files;
 pub mod launch;
+mod memory;
 pub mod mesh;
 pub mod model;
 pub mod named;

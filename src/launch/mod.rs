@@ -11,9 +11,8 @@
 //! Reading order: `mod.rs`, `threads.rs` (ranks of this process), `exit.rs` (a rank that ends the
 //! process), `tests/explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
 //! `world.rs` (is this process part of an MPI job?), `settings.rs` (were its ranks started alike?).
-//! `machine.rs` (this node's memory and name), `memory.rs` (a setting of the allocator for
-//! every run). All of MPI is in `mpi.rs`, whose place `without_mpi.rs` takes in a build without the
-//! feature `mpi`.
+//! `machine.rs` (this node's memory and name). All of MPI is in `mpi.rs`, whose place
+//! `without_mpi.rs` takes in a build without the feature `mpi`.
 
 mod exit;
 #[cfg(all(test, feature = "shuttle"))]
@@ -21,7 +20,6 @@ mod exit;
 mod explored;
 mod launcher;
 mod machine;
-mod memory;
 #[cfg_attr(not(feature = "mpi"), path = "without_mpi.rs")]
 mod mpi;
 mod settings;
@@ -29,9 +27,9 @@ mod threads;
 mod world;
 
 pub use crate::comm::cores;
+pub use crate::memory::keep_freed_memory;
 pub use launcher::{Launched, launched};
 pub use machine::{host_name, memory_limit, process_id};
-pub use memory::keep_freed_memory;
 pub use settings::{CommandLine, started_with};
 pub use world::{free_memory, is_first_process, is_mpi, ranks, ranks_here};
 

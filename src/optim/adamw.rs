@@ -2,6 +2,7 @@
 
 use super::fragment::{Fragment, InitialValues, initial_store};
 use super::store::{Offload, StateStore, StoredBytes, Windowed};
+use crate::memory::zeros;
 use crate::tensor::math::vectorized;
 use crate::tensor::stored::narrow;
 use crate::tensor::{Params, Precision, Stored};
@@ -78,7 +79,7 @@ pub struct State<'a> {
 impl AdamW {
     /// An optimizer of all parameters of a model that is stored in f32.
     pub fn new(config: AdamWConfig, params: &Params) -> AdamW {
-        let zeros = || StateStore::Memory(vec![0.0; params.numel()]);
+        let zeros = || StateStore::Memory(zeros(params.numel()));
         let shard = Fragment::of_range(params.specs(), 0..params.numel());
         AdamW {
             config,

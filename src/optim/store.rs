@@ -10,6 +10,7 @@
 //! system decides when to write windows back.
 
 use crate::error::BadInput;
+use crate::memory::zeros;
 use crate::tensor::Stored;
 use anyhow::{Context, Result};
 use memmap2::{MmapMut, MmapOptions};
@@ -103,8 +104,8 @@ impl<T: Stored> StateStore<T> {
     /// If the file cannot be made, or the disk is full.
     pub fn zeros(numel: usize, offload: Option<&Offload>) -> Result<StateStore<T>> {
         let folder = match offload {
-            None => return Ok(StateStore::Memory(vec![T::zeroed(); numel])),
-            Some(Offload::Host) => return Ok(StateStore::Host(vec![T::zeroed(); numel])),
+            None => return Ok(StateStore::Memory(zeros(numel))),
+            Some(Offload::Host) => return Ok(StateStore::Host(zeros(numel))),
             Some(Offload::Files(folder)) => folder,
         };
         let mut file = folder.file()?;

@@ -2,6 +2,7 @@
 
 use super::defer::now_or_later;
 use super::profile;
+use crate::memory::in_large_pages;
 use candle_core::backend::BackendStorage;
 use candle_core::{
     CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, bail,
@@ -88,6 +89,7 @@ impl<O: TensorOp> CustomOp1 for Node<O> {
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let x = elements(x, layout)?;
         let (y, shape) = profile::forward(O::NAME, || self.op.forward(x, layout.dims()))?;
+        in_large_pages(&y);
         Ok((CpuStorage::F32(y), shape))
     }
 

@@ -34,6 +34,7 @@ pub use storage::{ShardedGradients, ShardedValues, Storage};
 use super::random::Init;
 use super::stored::{Numbers, Stored};
 use super::whole::{Copies, Cut, Whole};
+use crate::memory::zeros;
 use candle_core::{Error, Result, bail};
 use exclusive::Exclusive;
 use guards::NotHere;
@@ -154,11 +155,11 @@ impl Params {
 
     /// Allocates values and gradients. The initial values are functions of (seed, name, element).
     pub fn allocate(&self, seed: u64) {
-        let mut values = vec![0.0; self.numel()];
+        let mut values = zeros(self.numel());
         for spec in self.specs() {
             spec.initial(seed, 0..spec.numel(), &mut values[spec.range()]);
         }
-        self.set_gradients(Storage::Local(Numbers::F32(vec![0.0; values.len()])));
+        self.set_gradients(Storage::Local(Numbers::F32(zeros(values.len()))));
         self.set_values(Storage::Local(Numbers::F32(values)));
     }
 

@@ -11,6 +11,7 @@ use super::engine::{Each, StageEngine, Visit, add_copies, counted};
 use super::reduce::owner_reducer;
 use super::{Averaged, MemoryUsage, Stage, ZeroConfig};
 use crate::comm::{Comm, Reduce};
+use crate::memory::zeros;
 use crate::optim::{AdamW, Fragment, InitialValues, StoredBytes};
 use crate::parallel::buckets::Reducer;
 use crate::parallel::ddp::all_reducer;
@@ -47,7 +48,7 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
         begin: InitialValues,
     ) -> Result<Replicated<V, G>> {
         let groups = FlatGroup::all(params, comm.size());
-        let mut values = vec![V::zeroed(); params.numel()];
+        let mut values: Vec<V> = zeros(params.numel());
         for spec in params.specs() {
             V::change(&mut values[spec.range()], |out| begin(spec, 0..spec.numel(), out));
         }
@@ -59,7 +60,7 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
         }
         params.set_values(Storage::Local(V::numbers(values)));
         if config.stage < Stage::Two {
-            params.set_gradients(Storage::Local(G::numbers(vec![G::zeroed(); params.numel()])));
+            params.set_gradients(Storage::Local(G::numbers(zeros(params.numel()))));
         }
         let updated = |group: &FlatGroup| match config.stage {
             Stage::Ddp => group.whole(),
