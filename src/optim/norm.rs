@@ -58,54 +58,53 @@ fn above(unit: f64) -> f64 {
     1.5 * 2f64.powi(52) * power
 }
 
-const LANES: usize = 8;
+const LANES: usize = 16;
 
-/// Calls `each` with every number and its lane, so that the compiler can compute all lanes at once.
+/// All numbers in lanes that the compiler can compute at once. Zeros fill up the last ones.
 #[inline(always)]
-fn in_lanes(numbers: &[f32], mut each: impl FnMut(usize, f32)) {
-    let (chunks, rest) = numbers.as_chunks::<LANES>();
-    for (lane, &x) in rest.iter().enumerate() {
-        each(lane, x);
-    }
-    for chunk in chunks {
-        for (lane, &x) in chunk.iter().enumerate() {
-            each(lane, x);
-        }
-    }
+fn in_lanes(numbers: &[f32], mut each: impl FnMut(&[f32; LANES])) {
+    let (chunks, rest) = numbers.as_chunks();
+    chunks.iter().for_each(&mut each);
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    each(&last);
 }
 
 #[inline(always)]
 fn sums_of_rounded((gradients, [coarse, fine]): (&[f32], [f64; 2])) -> [f64; 2] {
-    let mut sums = [[0.0; LANES]; 2];
-    in_lanes(gradients, |lane, g| {
-        let square = f64::from(g) * f64::from(g);
-        let rounded = (square + coarse) - coarse;
-        sums[0][lane] += rounded;
-        sums[1][lane] += ((square - rounded) + fine) - fine;
+    let mut high = [0.0; LANES];
+    let mut low = [0.0; LANES];
+    in_lanes(gradients, |gradients| {
+        for lane in 0..LANES {
+            let square = f64::from(gradients[lane]) * f64::from(gradients[lane]);
+            let rounded = (square + coarse) - coarse;
+            high[lane] += rounded;
+            low[lane] += ((square - rounded) + fine) - fine;
+        }
     });
-    sums.map(|lanes| lanes.iter().sum())
+    [high, low].map(|lanes| lanes.iter().sum())
 }
 
 /// The largest magnitude. NaN if a gradient is NaN.
 pub(crate) fn largest<T: Stored>(gradients: &[&[T]]) -> f32 {
-    let mut most = 0.0;
+    let mut most = 0;
     for slice in gradients {
-        T::read(slice, |chunk| most = larger(most, vectorized!(chunk, largest_of)));
+        T::read(slice, |chunk| most = most.max(vectorized!(chunk, largest_bits)));
     }
-    most
+    f32::from_bits(most)
 }
 
-/// The larger number. NaN compares as neither smaller nor larger; here a NaN always wins.
+/// The bits of the largest magnitude. As integers, magnitudes have the same order as the numbers,
+/// and NaNs are above infinity.
 #[inline(always)]
-fn larger(most: f32, size: f32) -> f32 {
-    if size <= most || most.is_nan() { most } else { size }
-}
-
-#[inline(always)]
-fn largest_of(gradients: &[f32]) -> f32 {
-    let mut lanes = [0f32; LANES];
-    in_lanes(gradients, |lane, g| lanes[lane] = larger(lanes[lane], g.abs()));
-    lanes.into_iter().fold(0.0, larger)
+fn largest_bits(gradients: &[f32]) -> u32 {
+    let mut lanes = [0; LANES];
+    in_lanes(gradients, |gradients| {
+        for lane in 0..LANES {
+            lanes[lane] = lanes[lane].max(gradients[lane].abs().to_bits());
+        }
+    });
+    lanes.into_iter().fold(0, u32::max)
 }
 
 /// The norm is NaN or infinite, so the step must not be taken.
