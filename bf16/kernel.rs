@@ -261,7 +261,7 @@ mod x86 {
             for (v, sum) in sums.into_iter().enumerate() {
                 // SAFETY: the second assertion.
                 unsafe {
-                    let to = c.as_mut_ptr().add(r * stride + 16 * v);
+                    let to = c.as_mut_ptr().add(r * stride + 16 * v).cast::<f32>();
                     let sum = match write {
                         Write::Replace => sum,
                         Write::Add => _mm512_add_ps(_mm512_loadu_ps(to), sum),

@@ -47,4 +47,4 @@ mod tile;
 pub use kernel::Way;
 pub use matrix::{Matrix, Write};
 pub use number::Number;
-pub use product::{BLOCK, matmul};
+pub use product::{BLOCK, matmul, product};

@@ -71,6 +71,17 @@ impl<'a, T> Matrix<'a, T> {
         self.t().rows(cols).t()
     }
 
+    /// A row of a row-major matrix.
+    ///
+    /// # Panics
+    ///
+    /// If the matrix does not have it, or its rows are not contiguous.
+    #[inline(always)]
+    pub fn row(&self, row: usize) -> &'a [T] {
+        assert!(row < self.rows && self.col_stride == 1, "no row {row}");
+        &self.data[row * self.row_stride..][..self.cols]
+    }
+
     /// Rows and columns.
     pub fn shape(&self) -> [usize; 2] {
         [self.rows, self.cols]

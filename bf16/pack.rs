@@ -19,7 +19,7 @@ pub fn left<T: Number>(a: Matrix<T>, packed: &mut Vec<u32>) -> Strides {
     packed.resize(rows * pairs, 0);
     if a.col_stride == 1 {
         for (row, packed) in packed.chunks_exact_mut(pairs).take(a.rows).enumerate() {
-            pack_row(&a.data[row * a.row_stride..][..a.cols], packed);
+            pack_row(a.row(row), packed);
         }
         return Strides { row: pairs, pair: 1 };
     }
@@ -57,7 +57,7 @@ pub fn right<T: Number>(b: Matrix<T>, packed: &mut Vec<u32>) {
 #[inline(always)]
 fn pair_of_rows<T>(x: Matrix<'_, T>, p: usize) -> [&[T]; 2] {
     [2 * p, 2 * p + 1].map(|row| match row < x.rows {
-        true => &x.data[row * x.row_stride..][..x.cols],
+        true => x.row(row),
         false => &[],
     })
 }
@@ -97,7 +97,7 @@ fn pack_turned<T: Number>(x: Matrix<T>, packed: &mut [[u32; COLS]]) {
         for side in (0..x.rows).step_by(SIDE) {
             let mut square = [[0; SIDE]; SIDE];
             for (row, square) in (side..x.rows).zip(&mut square) {
-                let row = &x.data[row * x.row_stride + first..][..width];
+                let row = &x.row(row)[first..][..width];
                 match row.first_chunk::<{ 2 * SIDE }>() {
                     Some(row) => pack_row(row, square),
                     None => pack_row(row, &mut square[..width.div_ceil(2)]),

@@ -4,7 +4,7 @@ use crate::kernel::{Kernel, Way, Work};
 use crate::matrix::{Matrix, Write, ends_inside};
 use crate::number::{Factor, Number};
 use crate::pack;
-use crate::tile::{COLS, Destination, ROWS};
+use crate::tile::{COLS, Destination, ROWS, written};
 use std::cell::RefCell;
 
 /// Inner positions whose products have a sum of their own. It is a part of the result's definition,
@@ -53,7 +53,31 @@ pub fn matmul<A: Number, B: Number>(
     if a.cols == 0 && write == Write::Replace {
         c.chunks_mut(stride).take(a.rows).for_each(|row| row[..b.cols].fill(0.0));
     }
+    let c = written(c);
     multiply(Destination { c, stride, write }, A::factor(a), B::factor(b), way);
+}
+
+/// `a · b` in a vector of its own, whose memory need not be zeroed first.
+///
+/// # Panics
+///
+/// If the inner dimensions differ.
+pub fn product<A: Number, B: Number>(a: Matrix<A>, b: Matrix<B>, way: Way) -> Vec<f32> {
+    assert_eq!(a.cols, b.rows, "the inner dimensions of a matrix product must agree");
+    let numbers = a.rows * b.cols;
+    if a.cols == 0 {
+        return vec![0.0; numbers];
+    }
+    let mut c = Vec::with_capacity(numbers);
+    let into = Destination {
+        c: &mut c.spare_capacity_mut()[..numbers],
+        stride: b.cols,
+        write: Write::Replace,
+    };
+    multiply(into, A::factor(a), B::factor(b), way);
+    // SAFETY: the first block of inner positions has written all of them.
+    unsafe { c.set_len(numbers) };
+    c
 }
 
 /// The product of two factors that fit together. It has no type parameters, so the loops are
@@ -103,7 +127,7 @@ impl<A: Number, B: Number> Work for Product<'_, A, B> {
                                 continue;
                             }
                             let mut whole = [[0.0; COLS]; ROWS];
-                            let c = whole.as_flattened_mut();
+                            let c = written(whole.as_flattened_mut());
                             let all = Destination { c, stride: COLS, write: Write::Replace };
                             kernel.tile(left, strides, right, all);
                             into.put(&whole[..height], width);

@@ -1,6 +1,7 @@
 //! A tile of the result: its size, where a packed factor has its pairs, and where its sums go.
 
 use crate::matrix::Write;
+use std::mem::MaybeUninit;
 
 /// Rows of a tile.
 pub const ROWS: usize = 8;
@@ -19,9 +20,16 @@ pub struct Strides {
 
 /// Where sums go: rows of `c`, which are `stride` apart.
 pub struct Destination<'a> {
-    pub c: &'a mut [f32],
+    /// With `Write::Add`, all are there; else they may not have been written yet.
+    pub c: &'a mut [MaybeUninit<f32>],
     pub stride: usize,
     pub write: Write,
+}
+
+/// Numbers that are there, as a destination has them.
+pub fn written(c: &mut [f32]) -> &mut [MaybeUninit<f32>] {
+    // SAFETY: the types have the same layout, and only numbers are written here.
+    unsafe { &mut *(c as *mut [f32] as *mut [MaybeUninit<f32>]) }
 }
 
 impl Destination<'_> {
@@ -31,8 +39,13 @@ impl Destination<'_> {
         for (row, sums) in sums.iter().enumerate() {
             let c = &mut self.c[row * self.stride..][..width];
             match self.write {
-                Write::Replace => c.copy_from_slice(&sums[..width]),
-                Write::Add => c.iter_mut().zip(sums).for_each(|(c, sum)| *c += sum),
+                Write::Replace => c.iter_mut().zip(sums).for_each(|(c, sum)| _ = c.write(*sum)),
+                // SAFETY: they are there.
+                Write::Add => {
+                    c.iter_mut()
+                        .zip(sums)
+                        .for_each(|(c, sum)| unsafe { *c.assume_init_mut() += sum });
+                }
             }
         }
     }

@@ -4,7 +4,7 @@
 use super::dropout::{Dropout, Mask};
 use super::graph::{TensorOp, apply};
 use super::math::{causal_softmax, dot, exp, vectorized};
-use super::matmul::{Matrix, Write, matmul_in};
+use super::matmul::{Matrix, Write, matmul_in, transposed};
 use super::stored::Precision;
 use candle_core::{Result, Shape, Tensor, bail};
 use std::ops::Range;
@@ -150,6 +150,17 @@ struct Tile {
     seeing: Range<usize>,
 }
 
+/// What one head's backward pass after the other uses again.
+struct Scratch<'a> {
+    /// The scores, then P, then PD: [t, t].
+    p: &'a mut [f32],
+    /// dY Vᵀ, then dP, then dS: [t, t].
+    ds: &'a mut [f32],
+    /// Kᵀ and Vᵀ: [head, t] each.
+    kt: &'a mut [f32],
+    vt: &'a mut [f32],
+}
+
 /// Splits the matrix's rows into tiles of 64. A product reads only the columns that its tile sees,
 /// and so skips most of the future.
 fn tiles(length: usize) -> impl Iterator<Item = Tile> {
@@ -186,10 +197,12 @@ impl TensorOp for Attention {
         let Sizes { sequences, length: t, width, head, .. } = sizes;
         let mut y = vec![0.0; sequences * t * width];
         let mut log_sums = vec![0.0; sequences * self.heads * t];
-        let mut p = vec![0.0; t * t];
+        let mut scratch = vec![0.0; t * t + head * t];
+        let (p, kt) = scratch.split_at_mut(t * t);
         for s in 0..sequences {
             for h in 0..self.heads {
                 let [q, k, v] = sizes.of_head(qkv, s, h); // [t, head] each
+                let kt = transposed(k, kt); // [head, t]
                 for Tile { rows, seen, .. } in tiles(t) {
                     // Scores [t, t] = Q [t, head] · Kᵀ [head, t].
                     self.matmul(
@@ -197,17 +210,17 @@ impl TensorOp for Attention {
                         t,
                         Write::Replace,
                         q.rows(rows),
-                        k.rows(seen).t(),
+                        kt.cols(seen),
                     );
                 }
                 let first = (s * self.heads + h) * t;
-                causal_softmax(&mut p, &mut log_sums[first..first + t], 0, sizes.scale());
-                self.apply_mask(&mut p, sizes, s, h);
+                causal_softmax(p, &mut log_sums[first..first + t], 0, sizes.scale());
+                self.apply_mask(p, sizes, s, h);
                 // [t, head], in rows of y's width.
                 let out = &mut y[sizes.sequence(s, width) + h * head..];
                 for Tile { rows, seen, .. } in tiles(t) {
                     // Y [t, head] = P [t, t] · V [t, head].
-                    let p = Matrix::new(&p, t, t).rows(rows.clone()).cols(seen.clone());
+                    let p = Matrix::new(p, t, t).rows(rows.clone()).cols(seen.clone());
                     let out = &mut out[rows.start * width..];
                     self.matmul(out, width, Write::Replace, p, v.rows(seen));
                 }
@@ -220,8 +233,13 @@ impl TensorOp for Attention {
     fn input_gradient(&self, qkv: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let sizes = Sizes::of(dims, self.heads, self.kv_heads)?;
         let mut dqkv = vec![0.0; qkv.len()];
-        let mut scratch =
-            [vec![0.0; sizes.length * sizes.length], vec![0.0; sizes.length * sizes.length]];
+        let square = sizes.length * sizes.length;
+        let turned = sizes.head * sizes.length;
+        let mut scratch = vec![0.0; 2 * (square + turned)];
+        let (squares, turned_both) = scratch.split_at_mut(2 * square);
+        let (p, ds) = squares.split_at_mut(square);
+        let (kt, vt) = turned_both.split_at_mut(turned);
+        let mut scratch = Scratch { p, ds, kt, vt };
         for s in 0..sizes.sequences {
             for h in 0..self.heads {
                 self.head_backward(sizes, (s, h), qkv, dy, &mut dqkv, &mut scratch);
@@ -242,7 +260,7 @@ impl Attention {
         qkv: &[f32],
         dy: &[f32],
         dqkv: &mut [f32],
-        [p, ds]: &mut [Vec<f32>; 2],
+        Scratch { p, ds, kt, vt }: &mut Scratch,
     ) {
         let Sizes { length: t, row, width, head, group, .. } = sizes;
         let [q, k, v] = sizes.of_head(qkv, s, h); // [t, head] each
@@ -251,8 +269,8 @@ impl Attention {
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let log_sums = &log_sums[(s * self.heads + h) * t..][..t]; // [t]
 
-        // Two [t, t] matrices are reused: `p` holds the scores, then P, then PD; `ds` holds dY Vᵀ,
-        // then dP, then dS.
+        let kt = transposed(k, kt); // [head, t]
+        let vt = transposed(v, vt); // [head, t]
         for Tile { rows, seen, .. } in tiles(t) {
             let start = rows.start * t;
             self.matmul(
@@ -260,10 +278,10 @@ impl Attention {
                 t,
                 Write::Replace,
                 q.rows(rows.clone()),
-                k.rows(seen.clone()).t(),
+                kt.cols(seen.clone()),
             ); // Q Kᵀ
             // dY Vᵀ
-            self.matmul(&mut ds[start..], t, Write::Replace, dy.rows(rows), v.rows(seen).t());
+            self.matmul(&mut ds[start..], t, Write::Replace, dy.rows(rows), vt.cols(seen));
         }
         self.apply_mask(ds, sizes, s, h);
         vectorized!((&mut p[..], &mut ds[..], log_sums, sizes.scale()), causal_softmax_gradient,);

@@ -14,7 +14,7 @@ pub(super) struct Gain {
 /// What a norm's backward pass reads: input, gradient of the output, gain, each row's statistics.
 /// And what it writes: gradients of the input and of the gain.
 pub(super) type Backward<'a, S> =
-    (&'a [f32], &'a [f32], &'a [f32], &'a [S], &'a mut [f32], &'a mut [f32]);
+    (&'a [f32], &'a [f32], &'a [f32], &'a [S], &'a mut Vec<f32>, &'a mut [f32]);
 
 impl Gain {
     pub fn of(param: &Param) -> Gain {

@@ -18,33 +18,45 @@ impl TensorOp for Gelu {
     const NAME: &'static str = "gelu";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        let mut y = vec![0.0; x.len()];
-        vectorized!((x, &mut y[..]), gelu_of);
+        let mut y = Vec::with_capacity(x.len());
+        vectorized!((x, &mut y), gelu_of);
         Ok((y, dims.into()))
     }
 
     /// `gelu'(x) = Φ(x) + x φ(x)`
     fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
-        let mut dx = vec![0.0; x.len()];
-        vectorized!((x, dy, &mut dx[..]), gradient);
+        let mut dx = Vec::with_capacity(x.len());
+        vectorized!((x, dy, &mut dx), gradient);
         Ok(dx)
     }
 }
 
+/// Results are computed in parts of this size, and then put behind the others: a vector that grows
+/// need not be zeroed first.
+const PART: usize = 256;
+
 #[inline(always)]
-fn gelu_of((x, y): (&[f32], &mut [f32])) {
-    for (y, &x) in y.iter_mut().zip(x) {
-        let (tail, _) = normal_tail(x.abs());
-        *y = x.max(0.0) - x.abs() * tail;
+fn gelu_of((x, y): (&[f32], &mut Vec<f32>)) {
+    let mut part = [0.0; PART];
+    for x in x.chunks(PART) {
+        for (y, &x) in part.iter_mut().zip(x) {
+            let (tail, _) = normal_tail(x.abs());
+            *y = x.max(0.0) - x.abs() * tail;
+        }
+        y.extend_from_slice(&part[..x.len()]);
     }
 }
 
 #[inline(always)]
-fn gradient((x, dy, dx): (&[f32], &[f32], &mut [f32])) {
-    for ((dx, &x), dy) in dx.iter_mut().zip(x).zip(dy) {
-        let (tail, density) = normal_tail(x.abs());
-        let below = if x >= 0.0 { 1.0 - tail } else { tail };
-        *dx = dy * (below + x * density);
+fn gradient((x, dy, dx): (&[f32], &[f32], &mut Vec<f32>)) {
+    let mut part = [0.0; PART];
+    for (x, dy) in x.chunks(PART).zip(dy.chunks(PART)) {
+        for ((dx, &x), dy) in part.iter_mut().zip(x).zip(dy) {
+            let (tail, density) = normal_tail(x.abs());
+            let below = if x >= 0.0 { 1.0 - tail } else { tail };
+            *dx = dy * (below + x * density);
+        }
+        dx.extend_from_slice(&part[..x.len()]);
     }
 }
 

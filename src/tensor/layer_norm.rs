@@ -32,9 +32,9 @@ impl TensorOp for LayerNorm {
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (n, gain) = self.gain.for_rows(dims)?;
-        let mut y = vec![0.0; x.len()];
+        let mut y = Vec::with_capacity(x.len());
         let mut statistics = vec![(0.0, 0.0); n];
-        vectorized!((x, &*gain, &mut y[..], &mut statistics[..]), normalise);
+        vectorized!((x, &*gain, &mut y, &mut statistics[..]), normalise);
         self.statistics.set(statistics).ok();
         Ok((y, dims.into()))
     }
@@ -45,9 +45,9 @@ impl TensorOp for LayerNorm {
         let statistics = self.statistics.get().map(Vec::as_slice).unwrap_or_default();
         let gain = self.gain.value()?;
         let width = gain.len();
-        let mut dx = vec![0.0; x.len()];
+        let mut dx = Vec::with_capacity(x.len());
         let mut dgain = vec![0.0; width];
-        vectorized!((x, dy, &*gain, statistics, &mut dx[..], &mut dgain[..]), gradient,);
+        vectorized!((x, dy, &*gain, statistics, &mut dx, &mut dgain[..]), gradient,);
         self.gain.keep(dgain);
         Ok(dx)
     }
@@ -61,14 +61,15 @@ impl TensorOp for LayerNorm {
 type Statistics = (f32, f32);
 
 #[inline(always)]
-fn normalise((x, gain, y, statistics): (&[f32], &[f32], &mut [f32], &mut [Statistics])) {
+fn normalise((x, gain, y, statistics): (&[f32], &[f32], &mut Vec<f32>, &mut [Statistics])) {
     let width = gain.len();
-    for ((x, y), statistics) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(statistics)
-    {
+    let mut row = vec![0.0; width];
+    for (x, statistics) in x.chunks_exact(width).zip(statistics) {
         let mean = sum(x) / width as f32;
-        y.iter_mut().zip(x).for_each(|(y, x)| *y = x - mean);
-        let scale = 1.0 / (dot(y, y) / width as f32 + EPSILON).sqrt();
-        y.iter_mut().zip(gain).for_each(|(y, gain)| *y = *y * scale * gain);
+        row.iter_mut().zip(x).for_each(|(y, x)| *y = x - mean);
+        let scale = 1.0 / (dot(&row, &row) / width as f32 + EPSILON).sqrt();
+        row.iter_mut().zip(gain).for_each(|(y, gain)| *y = *y * scale * gain);
+        y.extend_from_slice(&row);
         *statistics = (mean, scale);
     }
 }
@@ -77,20 +78,20 @@ fn normalise((x, gain, y, statistics): (&[f32], &[f32], &mut [f32], &mut [Statis
 fn gradient((x, dy, gain, statistics, dx, dgain): Backward<Statistics>) {
     let width = gain.len();
     let mut normal = vec![0.0; width];
-    let rows = x
-        .chunks_exact(width)
-        .zip(dy.chunks_exact(width))
-        .zip(dx.chunks_exact_mut(width));
-    for (((x, dy), dx), &(mean, scale)) in rows.zip(statistics) {
+    let mut g = vec![0.0; width];
+    for ((x, dy), &(mean, scale)) in
+        x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(statistics)
+    {
         normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = (x - mean) * scale);
         dgain
             .iter_mut()
             .zip(dy)
             .zip(&normal)
             .for_each(|((dgain, dy), n)| *dgain += dy * n);
-        dx.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
-        let a = sum(dx) / width as f32;
-        let b = dot(dx, &normal) / width as f32;
-        dx.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - a - n * b));
+        g.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
+        let a = sum(&g) / width as f32;
+        let b = dot(&g, &normal) / width as f32;
+        g.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - a - n * b));
+        dx.extend_from_slice(&g);
     }
 }

@@ -4,7 +4,7 @@
 use super::few_rows::Numbers;
 use super::graph::{TensorOp, apply, rows};
 use super::math::vectorized;
-use super::matmul::{Matrix, Write, matmul, matmul_bf16, matmul_in};
+use super::matmul::{self, Matrix, Write, matmul_bf16, matmul_in};
 use super::params::Param;
 use super::stored::Precision;
 use candle_core::{Result, Shape, Tensor, bail};
@@ -57,27 +57,28 @@ impl TensorOp for Linear {
         if width != ins {
             bail!("{} takes rows of {ins} numbers, not {dims:?}", self.weight.spec().name);
         }
-        let (mut y, write) = match &self.bias {
-            None => (vec![0.0; n * outs], Write::Replace),
+        let x = Matrix::new(x, n, ins);
+        let y = match &self.bias {
+            None => product(&self.weight, Turn::Transposed, self.products, x)?,
             Some(bias) if bias.spec().numel() != outs => {
                 bail!("{} has {} numbers for {outs} outputs", bias.spec().name, bias.spec().numel())
             }
             // The product is added to rows that already hold the bias, which saves a second pass
             // over y.
-            Some(bias) => (bias.value()?.repeat(n), Write::Add),
+            Some(bias) => {
+                let mut y = bias.value()?.repeat(n);
+                times(&self.weight, Turn::Transposed, self.products, &mut y, outs, Write::Add, x)?;
+                y
+            }
         };
-        let x = Matrix::new(x, n, ins);
-        times(&self.weight, Turn::Transposed, self.products, &mut y, outs, write, x)?;
         let shape = [&dims[..dims.len() - 1], &[outs]].concat();
         Ok((y, shape.into()))
     }
 
     fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let (outs, ins) = self.sizes();
-        let mut dx = vec![0.0; x.len()];
         let dy = Matrix::new(dy, x.len() / ins, outs);
-        times(&self.weight, Turn::AsIs, self.products, &mut dx, ins, Write::Replace, dy)?;
-        Ok(dx)
+        product(&self.weight, Turn::AsIs, self.products, dy)
     }
 
     fn weight_gradients(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<()> {
@@ -110,6 +111,20 @@ impl Turn {
     }
 }
 
+/// `x · W`, or `x · Wᵀ`. A bf16 product reads the weight in the type in which this rank stores it.
+///
+/// # Errors
+/// If the weight is not here.
+fn product(weight: &Param, turn: Turn, products: Precision, x: Matrix) -> Result<Vec<f32>> {
+    Ok(match products {
+        Precision::F32 => matmul::product(x, turn.view(weight, &weight.value()?)),
+        Precision::Bf16 => weight.stored(|elements| match elements {
+            Numbers::F32(w) => matmul::product_bf16(x, turn.view(weight, w)),
+            Numbers::Bf16(w) => matmul::product_bf16(x, turn.view(weight, w)),
+        })?,
+    })
+}
+
 /// Writes `x · W`, or `x · Wᵀ`, to `c` with rows of `stride`. A bf16 product reads the weight in
 /// the type in which this rank stores it.
 ///
@@ -125,7 +140,9 @@ pub(super) fn times(
     x: Matrix,
 ) -> Result<()> {
     match products {
-        Precision::F32 => matmul(c, stride, write, x, turn.view(weight, &weight.value()?)),
+        Precision::F32 => {
+            matmul::matmul(c, stride, write, x, turn.view(weight, &weight.value()?));
+        }
         Precision::Bf16 => weight.stored(|elements| match elements {
             Numbers::F32(w) => matmul_bf16(c, stride, write, x, turn.view(weight, w)),
             Numbers::Bf16(w) => matmul_bf16(c, stride, write, x, turn.view(weight, w)),

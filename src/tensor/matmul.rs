@@ -3,7 +3,7 @@
 
 use super::profile::{self, Products};
 use super::stored::Precision;
-use crate::simd;
+use crate::simd::{self, vectorized};
 pub use bf16_products::{Matrix, Number, Way, Write};
 
 /// `c = a · b`, or `c += a · b`, with factors as `products` has them. In bf16 they are rounded to
@@ -22,6 +22,12 @@ pub fn matmul_in(
     }
 }
 
+/// `a · b` as [`matmul_in`] computes it, in a vector of its own.
+pub fn product_bf16<A: Number, B: Number>(a: Matrix<A>, b: Matrix<B>) -> Vec<f32> {
+    let counted = counted(Write::Replace, a, b);
+    profile::matmul(counted, || bf16_products::product(a, b, way()))
+}
+
 /// [`matmul_in`] bf16, of factors that may be stored in it.
 pub fn matmul_bf16<A: Number, B: Number>(
     c: &mut [f32],
@@ -32,6 +38,45 @@ pub fn matmul_bf16<A: Number, B: Number>(
 ) {
     let product = counted(write, a, b);
     profile::matmul(product, || bf16_products::matmul(c, stride, write, a, b, way()));
+}
+
+/// Writes the rows of `x` to `copy` as columns. `gemm` copies a view `x.t()` number by number, for
+/// every product anew: what several products read is better transposed once.
+///
+/// # Panics
+///
+/// If `copy` is too short.
+pub fn transposed<'a>(x: Matrix, copy: &'a mut [f32]) -> Matrix<'a> {
+    let [rows, cols] = x.shape();
+    vectorized!((x, &mut *copy), transpose);
+    Matrix::new(copy, cols, rows)
+}
+
+/// Side of the squares that [`transpose`] takes: a cache line of f32.
+const SIDE: usize = 16;
+
+#[inline(always)]
+fn transpose((x, copy): (Matrix, &mut [f32])) {
+    let [rows, cols] = x.shape();
+    for first in (0..rows).step_by(SIDE) {
+        let height = SIDE.min(rows - first);
+        for col in (0..cols).step_by(SIDE) {
+            let width = SIDE.min(cols - col);
+            let mut square = [[0.0; SIDE]; SIDE];
+            for (square, row) in square.iter_mut().zip(first..first + height) {
+                match x.row(row)[col..].first_chunk() {
+                    Some(row) => *square = *row,
+                    None => square[..width].copy_from_slice(&x.row(row)[col..]),
+                }
+            }
+            for i in 0..width {
+                let to = &mut copy[(col + i) * rows + first..][..height];
+                for (to, row) in to.iter_mut().zip(&square) {
+                    *to = row[i];
+                }
+            }
+        }
+    }
 }
 
 /// How this machine computes bf16 products. All ways give the same bits.
@@ -53,9 +98,8 @@ fn counted<A, B>(write: Write, a: Matrix<A>, b: Matrix<B>) -> Products {
 /// `c = a · b`, or `c += a · b`. `c` is row-major with `stride` elements from one row's start to
 /// the next row's.
 pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) {
-    let [rows, inner] = a.shape();
-    let [inner_of_b, cols] = b.shape();
-    assert_eq!(inner, inner_of_b, "the inner dimensions of a matrix product must agree");
+    let [rows, _] = a.shape();
+    let [_, cols] = b.shape();
     if rows == 0 || cols == 0 {
         return;
     }
@@ -64,17 +108,49 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
         stride >= cols && last.is_some_and(|end| end <= c.len()),
         "the product ends outside its slice"
     );
+    // SAFETY: the assertion above.
+    unsafe { multiply(c.as_mut_ptr(), stride, write, a, b) }
+}
+
+/// `a · b` in a vector of its own, whose memory need not be zeroed first.
+pub fn product(a: Matrix, b: Matrix) -> Vec<f32> {
+    let [rows, inner] = a.shape();
+    let [_, cols] = b.shape();
+    if inner == 0 {
+        return vec![0.0; rows * cols];
+    }
+    let mut c = Vec::with_capacity(rows * cols);
+    // SAFETY: there is room for all rows, and without `Write::Add` nothing is read. Then all
+    // numbers are written.
+    unsafe {
+        multiply(c.as_mut_ptr(), cols, Write::Replace, a, b);
+        c.set_len(rows * cols);
+    }
+    c
+}
+
+/// [`matmul`] to rows from `c` on.
+///
+/// # Safety
+/// `c` must be valid for writes of all rows, and with `Write::Add` for reads.
+unsafe fn multiply(c: *mut f32, stride: usize, write: Write, a: Matrix, b: Matrix) {
+    let [rows, inner] = a.shape();
+    let [inner_of_b, cols] = b.shape();
+    assert_eq!(inner, inner_of_b, "the inner dimensions of a matrix product must agree");
+    if rows == 0 || cols == 0 {
+        return;
+    }
     let product = counted(write, a, b);
     let [a_row, a_col] = a.strides();
     let [b_row, b_col] = b.strides();
-    // SAFETY: the constructors and the assertions above make sure that all elements which the
-    // strides reach are inside the slices. `c` is borrowed mutably, so it overlaps neither factor.
+    // SAFETY: the constructors make sure that all elements which the strides reach are inside the
+    // slices. The caller says so of `c`. It may be written, so it overlaps neither factor.
     profile::matmul(product, || unsafe {
         gemm::gemm(
             rows,
             cols,
             inner,
-            c.as_mut_ptr(),
+            c,
             1,
             stride as isize,
             write == Write::Add,
@@ -131,6 +207,7 @@ mod tests {
             };
             let mut c = vec![1.0; m * 10];
             matmul(&mut c[2..], 10, write, left, right);
+            let alone = product(left, right);
             for (i, &c) in c.iter().enumerate() {
                 let row = i / 10;
                 let col = i % 10;
@@ -142,6 +219,35 @@ mod tests {
                 };
                 let old = if inside && write == Write::Replace { 0.0 } else { 1.0 };
                 assert_eq!(c, old + product, "row {row} column {col}");
+                if inside {
+                    assert_eq!(alone[row * n + col - 2], product, "row {row} column {col}");
+                }
+            }
+        }
+    }
+
+    /// A product in a vector of its own begins in memory that may hold anything.
+    #[test]
+    fn what_is_replaced_is_not_read() {
+        for (m, n, k) in [(1, 40, 2), (40, 1, 7), (3, 3, 1), (33, 17, 2), (70, 70, 3), (5, 40, 9)] {
+            let a = vec![2.0; m * k];
+            let b = vec![0.5; k * n];
+            let mut c = vec![f32::NAN; m * n];
+            matmul(&mut c, n, Write::Replace, Matrix::new(&a, m, k), Matrix::new(&b, k, n));
+            assert_eq!(c, vec![k as f32; m * n], "{m} x {n} x {k}");
+        }
+    }
+
+    #[test]
+    fn copies_are_transposed_to_the_last_number() {
+        for (rows, cols) in [(1, 1), (16, 16), (15, 33), (40, 17), (3, 64)] {
+            let x: Vec<f32> = (0..rows * (cols + 5)).map(|i| i as f32).collect();
+            let mut copy = vec![-1.0; rows * cols];
+            let copy = transposed(Matrix::strided(&x, rows, cols, cols + 5), &mut copy);
+            assert_eq!(copy.shape(), [cols, rows]);
+            for col in 0..cols {
+                let column: Vec<f32> = (0..rows).map(|row| x[row * (cols + 5) + col]).collect();
+                assert_eq!(copy.row(col), column, "column {col} of {rows} x {cols}");
             }
         }
     }

@@ -29,9 +29,9 @@ impl TensorOp for RmsNorm {
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (n, gain) = self.gain.for_rows(dims)?;
-        let mut y = vec![0.0; x.len()];
+        let mut y = Vec::with_capacity(x.len());
         let mut scales = vec![0.0; n];
-        vectorized!((x, &*gain, self.epsilon, &mut y[..], &mut scales[..]), normalise,);
+        vectorized!((x, &*gain, self.epsilon, &mut y, &mut scales[..]), normalise,);
         self.scales.set(scales).ok();
         Ok((y, dims.into()))
     }
@@ -40,9 +40,9 @@ impl TensorOp for RmsNorm {
     fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let scales = self.scales.get().map(Vec::as_slice).unwrap_or_default();
         let gain = self.gain.value()?;
-        let mut dx = vec![0.0; x.len()];
+        let mut dx = Vec::with_capacity(x.len());
         let mut dgain = vec![0.0; gain.len()];
-        vectorized!((x, dy, &*gain, scales, &mut dx[..], &mut dgain[..]), gradient,);
+        vectorized!((x, dy, &*gain, scales, &mut dx, &mut dgain[..]), gradient,);
         self.gain.keep(dgain);
         Ok(dx)
     }
@@ -53,11 +53,16 @@ impl TensorOp for RmsNorm {
 }
 
 #[inline(always)]
-fn normalise((x, gain, epsilon, y, scales): (&[f32], &[f32], f32, &mut [f32], &mut [f32])) {
+fn normalise((x, gain, epsilon, y, scales): (&[f32], &[f32], f32, &mut Vec<f32>, &mut [f32])) {
     let width = gain.len();
-    for ((x, y), scale) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(scales) {
+    let mut row = vec![0.0; width];
+    for (x, scale) in x.chunks_exact(width).zip(scales) {
         *scale = 1.0 / (dot(x, x) / width as f32 + epsilon).sqrt();
-        y.iter_mut().zip(x).zip(gain).for_each(|((y, x), gain)| *y = x * *scale * gain);
+        row.iter_mut()
+            .zip(x)
+            .zip(gain)
+            .for_each(|((y, x), gain)| *y = x * *scale * gain);
+        y.extend_from_slice(&row);
     }
 }
 
@@ -65,19 +70,17 @@ fn normalise((x, gain, epsilon, y, scales): (&[f32], &[f32], f32, &mut [f32], &m
 fn gradient((x, dy, gain, scales, dx, dgain): Backward<f32>) {
     let width = gain.len();
     let mut normal = vec![0.0; width];
-    let rows = x
-        .chunks_exact(width)
-        .zip(dy.chunks_exact(width))
-        .zip(dx.chunks_exact_mut(width));
-    for (((x, dy), dx), &scale) in rows.zip(scales) {
+    let mut g = vec![0.0; width];
+    for ((x, dy), &scale) in x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(scales) {
         normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = x * scale);
         dgain
             .iter_mut()
             .zip(dy)
             .zip(&normal)
             .for_each(|((dgain, dy), n)| *dgain += dy * n);
-        dx.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
-        let mean = dot(dx, &normal) / width as f32;
-        dx.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - n * mean));
+        g.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
+        let mean = dot(&g, &normal) / width as f32;
+        g.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - n * mean));
+        dx.extend_from_slice(&g);
     }
 }
