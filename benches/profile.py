@@ -12,7 +12,7 @@ import argparse, collections, pathlib, re, subprocess, sys, tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # `setarch -R` has programs loaded here, whose addresses in the file begin at 0.
 LOADED_AT = 0x555555554000
-OURS = re.compile(r"/((?:src|bf16|labs|benches)/[a-z_/0-9]+\.rs):\d+")
+OURS = re.compile(r"^(?!.*/(?:rustc|rust/library|registry)/).*/((?:src|bf16|labs|benches)/[a-z_/0-9]+\.rs):\d+", re.M)
 # What many files use is counted for them.
 SHARED = {"src/simd.rs", "src/tensor/math.rs"}
 KERNELS = re.compile(r"microkernel|bf16/(kernel|tile)\.rs")
