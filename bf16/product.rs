@@ -64,7 +64,7 @@ pub fn matmul<A: Number, B: Number>(
 /// If the inner dimensions differ.
 pub fn product<A: Number, B: Number>(a: Matrix<A>, b: Matrix<B>, way: Way) -> Vec<f32> {
     assert_eq!(a.cols, b.rows, "the inner dimensions of a matrix product must agree");
-    let numbers = a.rows * b.cols;
+    let numbers = a.rows.checked_mul(b.cols).expect("a product that fits into memory");
     if a.cols == 0 {
         return vec![0.0; numbers];
     }

@@ -116,15 +116,16 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
 pub fn product(a: Matrix, b: Matrix) -> Vec<f32> {
     let [rows, inner] = a.shape();
     let [_, cols] = b.shape();
+    let numbers = rows.checked_mul(cols).expect("a product that fits into memory");
     if inner == 0 {
-        return vec![0.0; rows * cols];
+        return vec![0.0; numbers];
     }
-    let mut c = Vec::with_capacity(rows * cols);
+    let mut c = Vec::with_capacity(numbers);
     // SAFETY: there is room for all rows, and without `Write::Add` nothing is read. Then all
     // numbers are written.
     unsafe {
         multiply(c.as_mut_ptr(), cols, Write::Replace, a, b);
-        c.set_len(rows * cols);
+        c.set_len(numbers);
     }
     c
 }
