@@ -376,10 +376,11 @@ impl Mpirun {
         variables: &[(&str, &str)],
     ) -> Result<Output> {
         // Once in some hundred jobs that a rank ends, Open MPI's mpirun crashes in its own last
-        // steps. That says nothing of ours.
+        // steps, or waits there for itself (`PMIx_server_finalize`). That says nothing of ours. If
+        // a signal ends a rank instead, mpirun has an exit code.
         for _ in 0..2 {
             let output = finish(self.command(ranks, program, flags, dir, variables))?;
-            if output.status.code().is_some() || !text(&output).contains("PMIx_server_finalize") {
+            if output.status.code().is_some() {
                 return Ok(output);
             }
         }
@@ -420,27 +421,50 @@ fn finish(command: Command) -> Result<Output> {
     finish_after(command, |_| Ok(()))
 }
 
-/// Waits for a command, to which `meanwhile` does something; it gets the number of the process.
+/// Waits for a command, to which `meanwhile` does something; it gets the number of the process. An
+/// mpirun that outlives all its ranks for long is killed: see [`Mpirun::start`].
 fn finish_after(mut command: Command, meanwhile: impl FnOnce(u32) -> Result<()>) -> Result<Output> {
     let dir = tempfile::tempdir()?;
     let file = |name: &str| std::fs::File::create(dir.path().join(name));
+    let read = |name: &str| std::fs::read(dir.path().join(name));
     let mut child =
         command.stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?).spawn()?;
     meanwhile(child.id())?;
+    let is_mpirun = command.get_program() == "mpirun";
     let start = Instant::now();
+    let mut looked = start;
+    let mut had_ranks = start;
     loop {
         if let Some(status) = child.try_wait()? {
-            let stdout = std::fs::read(dir.path().join("out"))?;
-            let stderr = std::fs::read(dir.path().join("err"))?;
-            return Ok(Output { status, stdout, stderr });
+            return Ok(Output { status, stdout: read("out")?, stderr: read("err")? });
         }
-        if start.elapsed() > Duration::from_secs(300) {
-            child.kill()?;
-            child.wait()?;
-            bail!("it hangs: no end after 300 s");
+        if looked.elapsed() > Duration::from_secs(1) {
+            looked = Instant::now();
+            let processes = children(child.id())?;
+            if !processes.is_empty() {
+                had_ranks = looked;
+            }
+            if is_mpirun && had_ranks.elapsed() > Duration::from_secs(20) {
+                child.kill()?;
+            }
+            if start.elapsed() > Duration::from_secs(300) {
+                child.kill()?;
+                let status = child.wait()?;
+                let printed = Output { status, stdout: read("out")?, stderr: read("err")? };
+                bail!(
+                    "it hangs: no end after 300 s\n{command:?}\nprocesses {processes:?}\n{}",
+                    text(&printed)
+                );
+            }
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The processes that a process has started, and that have not ended.
+fn children(process: u32) -> Result<Vec<String>> {
+    let found = Command::new("pgrep").args(["-P", &process.to_string()]).output()?.stdout;
+    Ok(String::from_utf8(found)?.lines().map(str::to_string).collect())
 }
 
 fn text(output: &Output) -> String {
@@ -963,13 +987,11 @@ fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
             {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let children = Command::new("pgrep").args(["-P", &mpirun.to_string()]).output()?.stdout;
-            let children = String::from_utf8(children)?;
-            let child = children
-                .lines()
-                .nth(kill % ranks)
-                .with_context(|| format!("a process in {children:?}"))?;
-            ensure!(Command::new("kill").args(["-9", child]).status()?.success());
+            let processes = children(mpirun)?;
+            let rank = processes
+                .get(kill % ranks)
+                .with_context(|| format!("a process in {processes:?}"))?;
+            ensure!(Command::new("kill").args(["-9", rank]).status()?.success());
             Ok(())
         })?;
         ensure!(!output.status.success(), "it ended without an error:\n{}", text(&output));
