@@ -339,6 +339,7 @@ fn algorithms(comm: &Comm) -> Result<()> {
     suite::collectives::started_in_two_groups(comm)?;
     suite::collectives::traffic_by_group(comm)?;
     suite::collectives::meshes(comm)?;
+    suite::collectives::uneven_counts(comm)?;
     assert_eq!(comm.adds_in_rank_order(), ranks <= 2);
     for (len, op) in [
         (0, Reduce::Sum),

@@ -24,6 +24,7 @@ named! {
         Scatter = "scatter",
         Gather = "gather",
         AllToAll = "all_to_all",
+        AllToAllV = "all_to_all_v",
         Split = "split",
         Send = "send",
         Recv = "recv",
@@ -70,7 +71,8 @@ pub struct Call {
     pub kind: CallKind,
     pub dtype: Dtype,
     /// Elements of one rank's part, or of the whole vector in a call without parts: all-reduce,
-    /// reduce, broadcast, message.
+    /// reduce, broadcast, message. In an all-to-all with unequal parts: the most that one rank
+    /// sends to others, or receives from them.
     pub len: usize,
     pub op: Option<Reduce>,
     /// The root of a rooted collective, or the other side of a message.

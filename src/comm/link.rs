@@ -76,6 +76,7 @@ impl Link {
     /// | all-reduce | ring: reduce-scatter, then all-gather | 2(n-1)·a + 2(n-1)/n·S/B |
     /// | all-gather, reduce-scatter, split | ring | (n-1)·a + (n-1)/n·S/B |
     /// | all-to-all | pairwise exchange | (n-1)·a + (n-1)/n·S/B |
+    /// | the same with unequal parts, of which one rank sends or receives S at most | pairwise exchange | (n-1)·a + S/B |
     /// | broadcast, reduce | binomial tree | ⌈log2 n⌉·(a + S/B) |
     /// | scatter, gather | binomial tree, half of the remaining parts in each round | ⌈log2 n⌉·a + (n-1)/n·S/B |
     /// | barrier | dissemination | ⌈log2 n⌉·a |
@@ -97,6 +98,7 @@ impl Link {
             Broadcast | Reduce => depth * self.message_seconds(bytes),
             Scatter | Gather | Barrier => self.doubling_seconds(ranks, bytes),
             Send | Recv => self.message_seconds(bytes),
+            AllToAllV => (ranks - 1) as f64 * self.latency + bytes / self.bandwidth,
             _ => 0.0,
         }
     }
@@ -134,6 +136,7 @@ mod tests {
             (CallKind::AllGather, 4, 40, 3.0 + 3.0),
             (CallKind::ReduceScatter, 5, 50, 4.0 + 4.0),
             (CallKind::AllToAll, 2, 40, 1.0 + 2.0),
+            (CallKind::AllToAllV, 4, 40, 3.0 + 4.0),
             (CallKind::Broadcast, 5, 20, 3.0 * (1.0 + 2.0)),
             (CallKind::Reduce, 8, 20, 3.0 * (1.0 + 2.0)),
             (CallKind::Scatter, 4, 40, 2.0 + 3.0),

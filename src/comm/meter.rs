@@ -177,6 +177,8 @@ mod tests {
                 CallKind::Scatter => comm.scatter(&all, &mut mine, root)?,
                 CallKind::Gather => comm.gather(&mine, &mut all, root)?,
                 CallKind::AllToAll => comm.all_to_all(&all.clone(), &mut all)?,
+                // Its bytes do not follow from its length: see the test of collectives.
+                CallKind::AllToAllV => continue,
                 CallKind::Split => drop(comm.split(0, 0)?),
                 CallKind::Send => comm.send(&mine, (rank + 1) % size)?,
                 CallKind::Recv => comm.recv(&mut mine, (rank + size - 1) % size)?,

@@ -23,6 +23,7 @@ mod options;
 mod pending;
 mod recorder;
 pub(crate) mod transport;
+mod uneven;
 
 pub(crate) use call::Call;
 pub use call::{CallInfo, CallKind, Peer};
@@ -42,6 +43,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 use transport::{Membership, Transport};
+use uneven::Counts;
 
 /// One rank's handle on a group of ranks.
 ///
@@ -403,6 +405,62 @@ impl Comm {
         self.check_parts(&call, send.len())?;
         self.check_parts(&call, recv.len())?;
         self.collective(&call, send, recv)
+    }
+
+    /// [`Comm::all_to_all`] of parts that may be of any length, also of none: `sends[q]` elements
+    /// of `send`, which has them in rank order, go to rank q, and `expects[q]` elements arrive from
+    /// it in `recv`. A rank with nothing to send and nothing to expect takes part, too.
+    ///
+    /// Ranks compare their counts first, in an all-gather.
+    ///
+    /// ```
+    /// # use shardlab::launch;
+    /// // Each rank sends its number once to rank 0, and twice to rank 1.
+    /// let received = launch::run(2, |comm| {
+    ///     let sends = [1, 2];
+    ///     let mut expects = [0; 2];
+    ///     comm.all_to_all(&sends, &mut expects)?;
+    ///     let expects = expects.map(|count| count as usize);
+    ///     let mut received = vec![0; expects.iter().sum()];
+    ///     let sends = sends.map(|count: u64| count as usize);
+    ///     comm.all_to_all_v(&[comm.rank() as u64; 3], &sends, &mut received, &expects)?;
+    ///     Ok(received)
+    /// })?;
+    /// assert_eq!(received, [vec![0, 1], vec![0, 0, 1, 1]]);
+    /// # anyhow::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`]: if counts do not add up
+    /// to the slices' lengths, and on every rank if one expects what the sender has not.
+    #[track_caller]
+    pub fn all_to_all_v<T: Element>(
+        &self,
+        send: &[T],
+        sends: &[usize],
+        recv: &mut [T],
+        expects: &[usize],
+    ) -> Result<()> {
+        let size = self.size();
+        let call = self.describe::<T>(CallKind::AllToAllV, 0, None, None)?;
+        for (counts, elements) in [(sends, send.len()), (expects, recv.len())] {
+            let sum = counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
+            if counts.len() != size || sum != Some(elements) {
+                let why = format!(
+                    "{} counts for {size} ranks must add up to the {elements} elements of the slice",
+                    counts.len()
+                );
+                return Err(CommError::invalid(&call, why));
+            }
+        }
+        let mut all = vec![0u64; 2 * size * size];
+        let counting = self.describe::<u64>(CallKind::AllGather, 2 * size, None, None)?;
+        self.collective(&counting, &Counts::mine(sends, expects), &mut all)?;
+        let counts = Counts::of_all(&call, size, all)?;
+        let call = Call { len: counts.most(), ..call };
+        let send = bytemuck::cast_slice(send);
+        let recv = bytemuck::cast_slice_mut(recv);
+        self.counted(&call, || self.transport.exchange(&call, &counts, send, recv))
     }
 
     /// Describes a call, or refuses it.

@@ -37,6 +37,13 @@ proptest! {
 }
 
 #[test]
+fn uneven_parts_must_be_what_others_send() {
+    for ranks in [1, 2, 5] {
+        launch::run(ranks, |comm| collectives::uneven_counts(&comm)).unwrap();
+    }
+}
+
+#[test]
 fn long_vectors_under_way_are_like_blocking_ones() {
     for ranks in [2, 5] {
         launch::run(ranks, |comm| {

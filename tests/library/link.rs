@@ -45,6 +45,10 @@ fn every_collective_takes_what_the_formula_says() {
             CallKind::Scatter => comm.scatter(&long, &mut x, 0)?,
             CallKind::Gather => comm.gather(&x, &mut long, 0)?,
             CallKind::AllToAll => comm.all_to_all(&long.clone(), &mut long)?,
+            CallKind::AllToAllV => {
+                let even = vec![len; n];
+                comm.all_to_all_v(&long.clone(), &even, &mut long, &even)?;
+            }
             CallKind::Split => drop(comm.split(0, 0)?),
             CallKind::Send | CallKind::Recv | CallKind::Probe => {
                 comm.send(&x, (comm.rank() + 1) % n)?;
@@ -67,6 +71,7 @@ fn every_collective_takes_what_the_formula_says() {
         (CallKind::Scatter, n * 4 * len),
         (CallKind::Gather, n * 4 * len),
         (CallKind::AllToAll, n * 4 * len),
+        (CallKind::AllToAllV, (n - 1) * 4 * len),
         (CallKind::Split, n * 16),
         (CallKind::Send, 4 * len),
     ] {

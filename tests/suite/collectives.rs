@@ -95,6 +95,24 @@ fn all_collectives<T: Number>(
     let parts = (0..n).flat_map(|r| bring::<T>(r, n * len)[rank * len..][..len].to_vec());
     assert_eq!(x, parts.collect::<Vec<T>>(), "all_to_all");
 
+    // Rank r sends (r + q) % 3 times `len` elements to rank q: nothing to some.
+    let count = |from: usize, to: usize| (from + to) % 3 * len;
+    let sends: Vec<usize> = (0..n).map(|to| count(rank, to)).collect();
+    let expects: Vec<usize> = (0..n).map(|from| count(from, rank)).collect();
+    let sent = |from: usize| -> Vec<T> { bring(from, (0..n).map(|to| count(from, to)).sum()) };
+    let mut x = vec![T::zeroed(); expects.iter().sum()];
+    let before = comm.traffic().bytes;
+    comm.all_to_all_v(&sent(rank), &sends, &mut x, &expects)?;
+    let parts = (0..n).flat_map(|from| {
+        let start = (0..rank).map(|to| count(from, to)).sum::<usize>();
+        sent(from)[start..][..count(from, rank)].to_vec()
+    });
+    assert_eq!(x, parts.collect::<Vec<T>>(), "all_to_all_v");
+    let leaving: usize = (0..n).filter(|&to| to != rank).map(|to| count(rank, to)).sum();
+    let counts = 2 * n * (n - 1) * 8;
+    let bytes = (leaving * size_of::<T>() + counts) as u64;
+    assert_eq!(comm.traffic().bytes - before, bytes, "bytes of all_to_all_v");
+
     comm.barrier()?;
     comm.send(&mine, (rank + 1) % n)?;
     let mut x = zero();
@@ -309,6 +327,33 @@ pub fn meshes(comm: &Comm) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A rank that expects what nobody sends is an error on every rank, before anything is sent; counts
+/// that do not fit the slices are one on the rank that has them.
+pub fn uneven_counts(comm: &Comm) -> anyhow::Result<()> {
+    let n = comm.size();
+    let last = comm.rank() == n - 1;
+    let sends = vec![2; n];
+    // The last rank expects a number more from rank 0.
+    let mut expects = sends.clone();
+    expects[0] += usize::from(last);
+    let mut received = vec![0u64; expects.iter().sum()];
+    let error = comm.all_to_all_v(&vec![7u64; 2 * n], &sends, &mut received, &expects);
+    let error = error.unwrap_err().to_string();
+    let says = format!("rank 0 of the group sends 2 elements to rank {}, which expects 3", n - 1);
+    assert!(error.contains(&says), "{error}");
+    for (send, counts) in
+        [(2 * n + 1, vec![2; n]), (2 * n, vec![2; n + 1]), (1, vec![usize::MAX; n + 1])]
+    {
+        let expects = vec![2; n];
+        let error = comm.all_to_all_v(&vec![7u64; send], &counts, &mut vec![0; 2 * n], &expects);
+        let error = error.unwrap_err().to_string();
+        let says = format!("must add up to the {send} elements of the slice");
+        assert!(error.contains(&says), "{error}");
+    }
+    // Nothing of it has left a trace.
+    Ok(comm.barrier()?)
 }
 
 /// Groups of a split work independently and at the same time. Ranks are ordered by key, here

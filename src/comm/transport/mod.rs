@@ -24,6 +24,7 @@ pub(crate) use world::ThreadWorld;
 
 use super::meter::Meter;
 use super::recorder::Recorder;
+use super::uneven::Counts;
 use super::{Call, Element, Result};
 use std::any::Any;
 use std::ops::Range;
@@ -41,6 +42,8 @@ pub(in crate::comm) trait Transport: Send + Sync {
     /// Only the root has data to send in a scatter, and to receive in a gather; elsewhere that
     /// slice is empty.
     fn collective(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()>;
+    /// An all-to-all with parts as `counts` says, which is the same on all ranks.
+    fn exchange(&self, call: &Call, counts: &Counts, send: &[u8], recv: &mut [u8]) -> Result<()>;
     /// Starts an all-reduce, a reduce, an all-gather or a reduce-scatter. `data` has one part per
     /// rank in the last two.
     fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn Progress>>;

@@ -17,6 +17,7 @@ use super::world::{ThreadWorld, WorldState};
 use super::{Buffer, Membership, Progress, Transport};
 use crate::comm::call::{Call, CallKind};
 use crate::comm::element::reduce_in_rank_order;
+use crate::comm::uneven::Counts;
 use crate::comm::{Comm, CommError, Result, link};
 use started::Started;
 use std::cell::Cell;
@@ -252,6 +253,20 @@ impl Transport for Threads {
                 })
             }
         }
+    }
+
+    fn exchange(&self, call: &Call, counts: &Counts, send: &[u8], recv: &mut [u8]) -> Result<()> {
+        let me = self.membership.rank;
+        let bytes = |elements: Range<usize>| {
+            let size = call.dtype.size();
+            elements.start * size..elements.end * size
+        };
+        self.read(call, send, |all| {
+            for from in 0..self.membership.size() {
+                let to = &mut recv[bytes(counts.place(from, me))];
+                to.copy_from_slice(all.read(from, bytes(counts.part(from, me))));
+            }
+        })
     }
 
     fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn Progress>> {

@@ -33,10 +33,11 @@ use crate::comm::call::{Call, CallKind};
 use crate::comm::element::{Element, Reduce};
 use crate::comm::meter::lock;
 use crate::comm::transport::{Buffer, Membership, Progress, Transport};
+use crate::comm::uneven::Counts;
 use crate::comm::{CommError, Report, Result};
 use agreement::Agreement;
 use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
-use mpi::datatype::Equivalence;
+use mpi::datatype::{Equivalence, Partition, PartitionMut};
 use mpi::point_to_point::Source;
 use mpi::request::{Request, StaticScope};
 use mpi::topology::{Color, Communicator, SimpleCommunicator};
@@ -289,6 +290,24 @@ impl Mpi {
     }
 }
 
+/// Parts that lie one after the other, as MPI wants to know it.
+struct Layout {
+    counts: Vec<i32>,
+    starts: Vec<i32>,
+}
+
+impl Layout {
+    fn of(parts: &[Range<usize>]) -> Layout {
+        let counts: Vec<i32> = parts.iter().map(|part| part.len() as i32).collect();
+        let starts = counts.iter().scan(0, |end, count| {
+            let start = *end;
+            *end += count;
+            Some(start)
+        });
+        Layout { starts: starts.collect(), counts }
+    }
+}
+
 /// MPI's reduction. A mean is a sum there, which `Mpi::divide` divides.
 fn in_mpi(op: Reduce) -> SystemOperation {
     match op {
@@ -348,6 +367,43 @@ impl Transport for Mpi {
             CallKind::Scatter => self.copy(call, recv.len(), send, recv),
             CallKind::AllToAll => self.copy(call, send.len() / self.size(), send, recv),
             _ => self.copy(call, send.len(), send, recv),
+        }
+        Ok(())
+    }
+
+    fn exchange(&self, call: &Call, counts: &Counts, send: &[u8], recv: &mut [u8]) -> Result<()> {
+        self.enter(call)?;
+        let me = self.membership.rank;
+        let size = call.dtype.size();
+        self.membership.meter.sent((counts.leaving(me) * size) as u64);
+        // All ranks' chunks of one MPI call together fit into a C integer, too.
+        let most = (self.most / self.size()).max(1);
+        let longest = counts.longest() * size;
+        for chunk in 0..longest.div_ceil(most) {
+            // What this call takes of a part.
+            let taken = |part: Range<usize>| {
+                let part = part.start * size..part.end * size;
+                let start = part.end.min(part.start + chunk * most);
+                start..part.end.min(start + most)
+            };
+            let parts: Vec<Range<usize>> =
+                (0..self.size()).map(|to| taken(counts.part(me, to))).collect();
+            let places: Vec<Range<usize>> =
+                (0..self.size()).map(|from| taken(counts.place(from, me))).collect();
+            let from: Vec<u8> =
+                parts.iter().flat_map(|part| &send[part.clone()]).copied().collect();
+            let mut to = vec![0; places.iter().map(Range::len).sum()];
+            let [leaving, arriving] = [&parts, &places].map(|ranges| Layout::of(ranges));
+            let from = Partition::new(&from[..], &leaving.counts[..], &leaving.starts[..]);
+            let mut into =
+                PartitionMut::new(&mut to[..], &arriving.counts[..], &arriving.starts[..]);
+            self.comm.all_to_all_varcount_into(&from, &mut into);
+            let mut arrived = &to[..];
+            for place in places {
+                let (mine, rest) = arrived.split_at(place.len());
+                recv[place].copy_from_slice(mine);
+                arrived = rest;
+            }
         }
         Ok(())
     }
