@@ -12,6 +12,7 @@ use shardlab::comm::{Comm, CommError, Options, Reduce};
 use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::parallel::zero::Stage;
+use shardlab::plan::Family;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -282,7 +283,7 @@ fn suite(comm: Comm) -> Result<()> {
         _ => &[],
     };
     for mesh in meshes {
-        suite::context::a_mesh_trains_what_one_rank_trains(&comm, mesh)?;
+        suite::context::a_mesh_trains_what_one_rank_trains(&comm, Family::Gpt, mesh)?;
     }
     llama(&comm)?;
     if ranks >= 4 {

@@ -431,8 +431,8 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`]: if counts do not add up
-    /// to the slices' lengths, and on every rank if one expects what the sender has not.
+    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`]: if counts do not add
+    /// up to the slices' lengths, and on every rank if one expects what the sender has not.
     #[track_caller]
     pub fn all_to_all_v<T: Element>(
         &self,

@@ -57,12 +57,6 @@ impl Counts {
         start..start + self.sends(from, to)
     }
 
-    /// The longest part.
-    pub fn longest(&self) -> usize {
-        let pairs = (0..self.ranks * self.ranks).map(|i| (i / self.ranks, i % self.ranks));
-        pairs.map(|(from, to)| self.sends(from, to)).max().unwrap_or(0)
-    }
-
     /// Elements that `rank` sends to others.
     pub fn leaving(&self, rank: usize) -> usize {
         self.others(rank).map(|to| self.sends(rank, to)).sum()

@@ -2,6 +2,7 @@
 //! parameters.
 
 use super::build::{Build, Role};
+use super::experts::Mixture;
 use super::layers::{Attention, Block, Heads, Layer, Mlp};
 use crate::plan::ModelShape;
 use crate::tensor::{Init, Params, Whole};
@@ -45,17 +46,25 @@ pub(super) fn blocks(
             },
             name: name.clone(),
         };
-        let mlp = Mlp {
-            fc: linear("fc.weight", STD, Role::MlpIn)?,
-            out: linear("out.weight", residual_std, Role::MlpOut)?,
-            name,
+        let mlp = |prefix: &str| -> Result<Box<dyn Layer>> {
+            Ok(Box::new(Mlp {
+                fc: linear(&format!("{prefix}fc.weight"), STD, Role::MlpIn)?,
+                out: linear(&format!("{prefix}out.weight"), residual_std, Role::MlpOut)?,
+                name: name.clone(),
+            }))
         };
-        Ok(Box::new(Block {
-            norm1,
-            attention: Box::new(attention),
-            norm2,
-            mlp: Box::new(mlp),
-        }))
+        let mlp = match shape.experts() {
+            None => mlp("")?,
+            Some(rules) => Box::new(Mixture {
+                router: build.gain(params, whole("router.weight", matrix(STD)))?,
+                experts: (0..rules.number)
+                    .map(|expert| mlp(&format!("experts.{expert}.")))
+                    .collect::<Result<_>>()?,
+                rules,
+                name: format!("{name}.experts"),
+            }),
+        };
+        Ok(Box::new(Block { norm1, attention: Box::new(attention), norm2, mlp }))
     };
     layers.map(block).collect()
 }

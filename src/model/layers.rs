@@ -1,5 +1,6 @@
 //! The layers of a transformer.
 
+use super::balance::Balance;
 use crate::tensor::{self, Dropout, Param, Precision, Slices};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
@@ -28,6 +29,8 @@ pub struct Pass {
     /// The factor for this pass's loss; `None` is 1. A mean of means is the mean of all tokens only
     /// if each has its part of the tokens.
     pub weight: Option<f64>,
+    /// Watches the routers of a model with experts, and keeps their choices even.
+    pub balance: Option<Arc<Balance>>,
 }
 
 /// Attention over sequences of which this pass has slices, or in which documents are packed.

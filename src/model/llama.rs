@@ -2,6 +2,7 @@
 //! have the names of Hugging Face's files. The shape lists them.
 
 use super::build::{Build, Role};
+use super::experts::Mixture;
 use super::layers::{Block, Heads, Layer, Pass};
 use crate::plan::{LlamaExtra, ModelShape};
 use crate::tensor::{self, Init, Params, Rotations, Whole};
@@ -56,16 +57,31 @@ pub(super) fn blocks(
             rotations: rotations.clone(),
         };
         let norm2 = norm("post_attention_layernorm.weight")?;
-        let mlp = GatedMlp {
-            gate_up: linears(&["mlp.gate_proj.weight", "mlp.up_proj.weight"], Role::MlpIn)?,
-            down: out("mlp.down_proj.weight", Role::MlpOut)?,
+        let mlp = |[gate, up, down]: [&str; 3]| -> Result<Box<dyn Layer>> {
+            Ok(Box::new(GatedMlp {
+                gate_up: linears(&[gate, up], Role::MlpIn)?,
+                down: out(down, Role::MlpOut)?,
+            }))
         };
-        Ok(Box::new(Block {
-            norm1,
-            attention: Box::new(attention),
-            norm2,
-            mlp: Box::new(mlp),
-        }))
+        let mlp = match extra.experts {
+            None => mlp(["mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"])?,
+            Some(rules) => {
+                let place = "block_sparse_moe";
+                let expert = |expert: usize| {
+                    let [gate, up, down] = ["w1", "w3", "w2"]
+                        .map(|matrix| format!("{place}.experts.{expert}.{matrix}.weight"));
+                    mlp([&gate, &up, &down])
+                };
+                let router = whole(&format!("{place}.gate.weight"), matrix(STD));
+                Box::new(Mixture {
+                    router: build.gain(params, router)?,
+                    experts: (0..rules.number).map(expert).collect::<Result<_>>()?,
+                    rules,
+                    name: format!("{}.{place}", shape.block_name(layer)),
+                })
+            }
+        };
+        Ok(Box::new(Block { norm1, attention: Box::new(attention), norm2, mlp }))
     };
     layers.map(block).collect()
 }

@@ -3,18 +3,23 @@
 //!
 //! Reading order: `layers.rs` (the layers), `decoder.rs` (the whole model, or one pipeline stage),
 //! `gpt.rs` and `llama.rs` (the blocks of two families), `build.rs` (the makers of layers),
-//! `generate.rs` (text from a GPT), `mlp.rs` (linear layers only, for the smallest job).
+//! `experts.rs` (several MLPs and a router in place of one) and `balance.rs` (what keeps the router
+//! fair), `generate.rs` (text from a GPT), `mlp.rs` (linear layers only, for the smallest job).
 
+mod balance;
 mod build;
 mod decoder;
+mod experts;
 mod generate;
 mod gpt;
 mod layers;
 mod llama;
 mod mlp;
 
+pub use balance::{Auxiliary, Balance, Load, Scope};
 pub use build::{Build, Plain, Role, Tiled};
 pub use decoder::{Chunk, Decoder, Input, Positions};
+pub use experts::Mixture;
 pub use generate::{draw, generate};
 pub use layers::{
     Attend, Attention, Block, Embedding, Entry, Exit, Head, Heads, Layer, LayerNorm, Linear,

@@ -7,7 +7,7 @@ use super::zero::Stage;
 use crate::error::BadInput;
 use crate::mesh::{Coordinates, Layout, Order};
 use crate::named::{NamedValue, find, named};
-use crate::plan::{Family, ModelShape};
+use crate::plan::{Experts, Family, ModelShape};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -216,6 +216,9 @@ impl Strategy {
             Family::Llama(_) => TensorParallel::check_llama(shape, tensor)?,
             _ => TensorParallel::check(shape, tensor, self.sequence)?,
         }
+        if let Some(experts) = shape.experts() {
+            self.check_experts(&experts, shape.ffn())?;
+        }
         let comm = (self.exchange, self.slicing);
         ContextParallel::check(shape, (context, tensor), comm, self.sequence)?;
         if pipeline == 1 && chunks > 1 {
@@ -231,6 +234,29 @@ impl Strategy {
         };
         self.schedule().check(&self.pipeline(enough))?;
         self.partition.layers(shape, pipeline * chunks).map(drop)
+    }
+
+    /// Refuses experts, each `ffn` wide, that these ranks cannot share.
+    fn check_experts(&self, experts: &Experts, ffn: usize) -> Result<(), BadInput> {
+        let Experts { number, chosen, .. } = *experts;
+        if !(1..=number).contains(&chosen) {
+            let what = format!("a token cannot have {chosen} of {number} experts");
+            return Err(BadInput::new(what, format!("choose from 1 to {number} for each token")));
+        }
+        if !ffn.is_multiple_of(self.tensor) {
+            let what = format!(
+                "experts of width {ffn} cannot be divided among {} tensor ranks",
+                self.tensor
+            );
+            return Err(BadInput::new(what, "choose a `tensor` that divides it"));
+        }
+        if self.sequence {
+            return Err(BadInput::new(
+                "tensor ranks that divide the residual stream would each route their own positions",
+                "train a model with experts without `sequence` (sp)",
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses what the library's trainer does not run; a plan may say it.
@@ -609,6 +635,31 @@ mod tests {
         ] {
             let error = read(text).check(&shape).unwrap_err();
             assert!(error.what.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn experts_that_cannot_be_shared_are_refused() {
+        for (text, chosen, says) in [
+            ("dp=2", 0, "a token cannot have 0 of 4 experts"),
+            ("dp=2", 5, "a token cannot have 5 of 4 experts"),
+            ("tp=4", 2, "experts of width 6 cannot be divided among 4 tensor ranks"),
+            ("tp=2,sp", 2, "route their own positions"),
+        ] {
+            let experts = Experts { number: 4, chosen, normalized: true };
+            let shape = ModelShape {
+                vocabulary: 65,
+                block: 16,
+                layers: 2,
+                heads: 4,
+                embd: 16,
+                family: Family::GptExperts { ffn: 6, experts },
+            };
+            let error = read(text).check(&shape).unwrap_err();
+            assert!(error.what.contains(says), "{text}: {error}");
+            let experts = Experts { number: 4, chosen: 4, normalized: true };
+            let shape = ModelShape { family: Family::GptExperts { ffn: 6, experts }, ..shape };
+            read("dp=2,tp=2").check(&shape).unwrap();
         }
     }
 

@@ -83,13 +83,17 @@ impl Kept {
         let inputs = if dense.parallel { 1.0 } else { 2.0 };
         let norms = (dense.norms[0] + dense.norms[1]) as f64;
         let normed = if dense.qk_norms[0] > 0 { q + kv } else { 0.0 };
-        let inner = if dense.gated { 3.0 } else { 2.0 };
+        // Experts compute once for each that a token has chosen, on copies of it; and of each copy
+        // the result stays, which its weight multiplies.
+        let chosen = shape.chosen() as f64;
+        let copies = if shape.experts().is_some() { 2.0 * chosen } else { 0.0 };
+        let inner = chosen * if dense.gated { 3.0 } else { 2.0 };
         // A published model's masks take a byte for each number.
         let of_scores = if dense.dropout { masks / 2.0 } else { 1.0 };
         let masks = if dense.dropout { masks } else { 0.0 };
         Kept {
             input: element * h,
-            whole: 0.0,
+            whole: element * copies * h,
             stream: (element * (inputs + norms) + masks) * h,
             divided: element * (2.0 * q + 2.0 * kv + normed + inner * dense.ffn as f64),
             // Two copies of the scores: with the mask 5as/h in 16 bits.

@@ -50,7 +50,8 @@ pub use overlap::exposed;
 #[cfg(test)]
 pub(crate) use shape::tests::stories260k;
 pub use shape::{
-    BlockParameter, Dense, Family, LlamaExtra, ModelShape, Named, Portion, Rope, RopeScaling,
+    BlockParameter, Dense, Experts, Family, LlamaExtra, ModelShape, Named, Portion, Rope,
+    RopeScaling,
 };
 pub use shards::Shards;
 pub use simulate::simulate;

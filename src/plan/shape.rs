@@ -9,15 +9,18 @@
 //! choices differently: [`Dense`] has them one by one.
 //!
 //! Reading order: `names.rs` (that list), `flops.rs`, `dense.rs` (any dense decoder, by its
-//! choices), `rope.rs` (the frequencies of rotary positions).
+//! choices), `experts.rs` (several MLPs in place of one), `rope.rs` (the frequencies of rotary
+//! positions).
 
 mod dense;
+mod experts;
 mod flops;
 mod names;
 mod parameter;
 mod rope;
 
 pub use dense::Dense;
+pub use experts::Experts;
 pub use parameter::{BlockParameter, Named};
 pub use rope::{Rope, RopeScaling};
 
@@ -48,6 +51,8 @@ pub enum Family {
     /// table as the head.
     #[default]
     Gpt,
+    /// The same with experts in place of each MLP, each with an inner width of `ffn`.
+    GptExperts { ffn: usize, experts: Experts },
     /// GPT-2 and GPT-3: the same with biases. They can be planned; no model here has them.
     Gpt2,
     /// RMSNorm, rotary positions, grouped-query attention, SwiGLU.
@@ -62,13 +67,16 @@ pub enum Family {
 pub struct LlamaExtra {
     /// Key and value heads. Each serves `heads / kv_heads` query heads.
     pub kv_heads: usize,
-    /// Inner width of the MLP.
+    /// Inner width of the MLP, or of one expert.
     pub ffn: usize,
     pub rope: Rope,
     /// Added to the mean square in each norm.
     pub norm_eps: f64,
     /// Whether the head is the token table.
     pub tied: bool,
+    /// The experts in place of each MLP, as in Mixtral; `None`: one MLP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<Experts>,
 }
 
 /// What one rank holds of a model that pipeline stages and tensor ranks share.
@@ -108,7 +116,7 @@ impl ModelShape {
     pub fn llama(&self) -> Option<&LlamaExtra> {
         match &self.family {
             Family::Llama(extra) => Some(extra),
-            Family::Gpt | Family::Gpt2 | Family::Dense(_) => None,
+            Family::Gpt | Family::GptExperts { .. } | Family::Gpt2 | Family::Dense(_) => None,
         }
     }
 
@@ -117,7 +125,7 @@ impl ModelShape {
         self.dense().kv_heads
     }
 
-    /// Inner width of the MLP.
+    /// Inner width of the MLP, or of one expert.
     pub fn ffn(&self) -> usize {
         self.dense().ffn
     }
@@ -265,7 +273,7 @@ pub(super) mod tests {
         rope: Rope,
         tied: bool,
     ) -> ModelShape {
-        let extra = LlamaExtra { kv_heads, ffn, rope, norm_eps: 1e-5, tied };
+        let extra = LlamaExtra { kv_heads, ffn, rope, norm_eps: 1e-5, tied, experts: None };
         let family = Family::Llama(extra);
         ModelShape { vocabulary, block: 512, layers, heads, embd, family }
     }

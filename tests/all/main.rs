@@ -30,6 +30,7 @@ mod checkpoints;
 mod context;
 mod ddp;
 mod ds_to_universal;
+mod experts;
 mod extras;
 #[cfg(unix)]
 mod hostile;

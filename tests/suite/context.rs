@@ -8,6 +8,7 @@ use shardlab::difference::{largest_difference, same_bits};
 use shardlab::model::{Heads, Pass};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::context::{ContextParallel, Exchange, Slicing};
+use shardlab::plan::Family;
 use shardlab::tensor::{self, Dropout, IGNORED, Precision};
 use shardlab::train::{Config, MicroBatch, Observer, Training};
 
@@ -190,11 +191,16 @@ impl Observer for Packed {
 
 /// A mesh with context ranks trains what one rank trains: losses and weights, with dropout and with
 /// documents that end on one rank only.
-pub fn a_mesh_trains_what_one_rank_trains(world: &Comm, strategy: &str) -> anyhow::Result<()> {
+pub fn a_mesh_trains_what_one_rank_trains(
+    world: &Comm,
+    family: Family,
+    strategy: &str,
+) -> anyhow::Result<()> {
     const STEPS: usize = 4;
     let strategy: Strategy = strategy.parse()?;
     let (config, corpus) = config(strategy.data, |config| {
         (config.dropout, config.clip, config.shape.heads) = (0.1, 0.5, 4);
+        config.shape.family = family;
         config.grad_accum = strategy.micro_batches.unwrap_or(1);
     });
     let text = &corpus.train;

@@ -43,6 +43,7 @@ pub const LLAMA: LlamaExtra = LlamaExtra {
     },
     norm_eps: 1e-5,
     tied: true,
+    experts: None,
 };
 
 const SEED: u64 = 7;

@@ -72,7 +72,14 @@ const fn shape(
         layers,
         heads,
         embd,
-        family: Family::Llama(LlamaExtra { kv_heads, ffn, rope, norm_eps: 1e-5, tied }),
+        family: Family::Llama(LlamaExtra {
+            kv_heads,
+            ffn,
+            rope,
+            norm_eps: 1e-5,
+            tied,
+            experts: None,
+        }),
     }
 }
 

@@ -93,6 +93,7 @@ mod tests {
         },
         norm_eps: 1e-3,
         tied: true,
+        experts: None,
     };
 
     /// A model with random matrices, so large that attention prefers some positions, and with

@@ -291,6 +291,10 @@ impl<M: Chunk> Stages<M> {
                 } else {
                     Some(held.take(self, stage + 1, op)?)
                 };
+                if let Some(balance) = &pass.balance {
+                    let weight = pass.weight.unwrap_or(1.0);
+                    balance.scale(self.loss_scale * weight / micro_batches as f64);
+                }
                 let backward = || match &dy {
                     None => output.backward(),
                     Some(dy) => backward_from(&output, dy),

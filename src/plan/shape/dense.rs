@@ -4,7 +4,7 @@
 //! [`ModelShape::dense`]. Sources of the others are the configurations and layers of Hugging Face's
 //! transformers 5.23.
 
-use super::{BlockParameter, Family, ModelShape};
+use super::{BlockParameter, Family, ModelShape, experts};
 use serde::{Deserialize, Serialize};
 
 /// The choices of a dense decoder, beside the numbers of a [`ModelShape`].
@@ -15,7 +15,7 @@ pub struct Dense {
     /// Width of one head. All heads together may be wider or narrower than the model, as in Qwen3
     /// and Mistral NeMo.
     pub head: usize,
-    /// Inner width of the MLP.
+    /// Inner width of the MLP, or of one expert.
     pub ffn: usize,
     /// Whether a third matrix of the MLP gates the first one's result (SwiGLU, GeGLU).
     pub gated: bool,
@@ -79,14 +79,16 @@ impl ModelShape {
     pub fn dense(&self) -> Dense {
         let head = self.embd / self.heads.max(1); // a shape without heads is refused elsewhere
         let gpt2 = Dense::gpt2(self.heads, head, 4 * self.embd, self.block);
+        let without_biases = Dense {
+            qkv_bias: false,
+            proj_bias: false,
+            mlp_bias: false,
+            norm_vectors: 1,
+            ..gpt2
+        };
         match self.family {
-            Family::Gpt => Dense {
-                qkv_bias: false,
-                proj_bias: false,
-                mlp_bias: false,
-                norm_vectors: 1,
-                ..gpt2
-            },
+            Family::Gpt => without_biases,
+            Family::GptExperts { ffn, .. } => Dense { ffn, ..without_biases },
             Family::Gpt2 => gpt2,
             Family::Llama(llama) => Dense {
                 tied: llama.tied,
@@ -100,7 +102,7 @@ impl ModelShape {
 /// The parameters of a block, by a Llama's names in Hugging Face's files. Families that keep
 /// several of these matrices in one tensor have as many parameters.
 pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
-    let matrix = BlockParameter::matrix;
+    let matrix = BlockParameter::matrix::<&'static str>;
     let copied = BlockParameter::copied;
     let bias = BlockParameter::bias;
     let dense = shape.dense();
@@ -108,6 +110,7 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
     let q = shape.q_width();
     let kv = shape.kv_width();
     let ffn = dense.ffn;
+    let one_mlp = shape.experts().is_none();
     let norms = dense.norms[0] + dense.norms[1];
     let vectors = |norm: usize| if norm < norms { dense.norm_vectors } else { 0 };
     let [q_norm, k_norm] = dense.qk_norms;
@@ -130,15 +133,21 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
         (vectors(1) > 1, copied("post_attention_layernorm.bias", d)),
         (vectors(2) > 0, copied("pre_feedforward_layernorm.weight", d)),
         (vectors(3) > 0, copied("post_feedforward_layernorm.weight", d)),
-        (dense.gated, matrix("mlp.gate_proj.weight", ffn, d)),
+        (one_mlp && dense.gated, matrix("mlp.gate_proj.weight", ffn, d)),
         (dense.gated && dense.mlp_bias, bias("mlp.gate_proj.bias", ffn)),
-        (true, matrix("mlp.up_proj.weight", ffn, d)),
+        (one_mlp, matrix("mlp.up_proj.weight", ffn, d)),
         (dense.mlp_bias, bias("mlp.up_proj.bias", ffn)),
-        (true, matrix("mlp.down_proj.weight", d, ffn)),
+        (one_mlp, matrix("mlp.down_proj.weight", d, ffn)),
         (dense.mlp_bias, copied("mlp.down_proj.bias", d)),
     ];
     let has = all.into_iter().filter(|(has, _)| *has);
-    has.map(|(_, parameter)| parameter).collect()
+    let mut block: Vec<BlockParameter> = has.map(|(_, parameter)| parameter).collect();
+    if let Some(experts) = shape.experts() {
+        // Mixtral's names: gate, up and down.
+        let matrices = [("w1", ffn, d), ("w3", ffn, d), ("w2", d, ffn)];
+        block.extend(experts::block(&experts, "block_sparse_moe.gate.weight", d, &matrices));
+    }
+    block
 }
 
 #[cfg(test)]

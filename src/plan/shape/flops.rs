@@ -9,8 +9,8 @@ impl ModelShape {
     /// model in most families. Grouped-query attention changes the cache's size, not these. The
     /// backward pass takes twice as many.
     ///
-    /// No discount for causality. All rules below are this one. They differ in the parameters and
-    /// positions that they count.
+    /// Of several experts only those count that compute for the token. No discount for causality.
+    /// All rules below are this one. They differ in the parameters and positions that they count.
     fn forward_flops(&self, parameters: u64, seen: usize) -> u64 {
         2 * parameters + 4 * self.q_width() as u64 * self.seen_by_layers(seen)
     }
@@ -25,21 +25,21 @@ impl ModelShape {
     /// FLOPs of training on one token as nanoGPT counts them: of all parameters outside the
     /// position table, and of attention (Chowdhery et al., arXiv 2204.02311, appendix B).
     pub fn flops_per_token(&self) -> u64 {
-        3 * self.forward_flops(self.num_params(), self.block)
+        3 * self.forward_flops(self.num_params() - self.idle(), self.block)
     }
 
     /// FLOPs of training on one token as Megatron-LM counts them: of only the matrices and the head
     /// (Narayanan et al., arXiv 2104.04473, equation 3; Korthikanti et al., arXiv 2205.05198,
     /// equation 7), and of attention.
     pub fn matmul_flops_per_token(&self) -> u64 {
-        let matrices = self.layers as u64 * self.block_matrices();
+        let matrices = self.layers as u64 * self.block_matrices() - self.idle();
         3 * self.forward_flops(matrices + self.head_flops() / 2, self.block)
     }
 
     /// FLOPs of the forward pass for one token without attention's: of every parameter (Kaplan et
     /// al., arXiv 2001.08361).
     pub fn forward_flops_per_token(&self) -> u64 {
-        self.forward_flops(self.parameters(), 0)
+        self.forward_flops(self.parameters() - self.idle(), 0)
     }
 
     /// FLOPs of the forward and the backward pass for one token without attention's: 6 for every

@@ -1,12 +1,12 @@
 //! A model's parameters by name: those of a block, and all of them in the order of the model.
 
-use super::{BlockParameter, Family, ModelShape, Named, dense};
+use super::{BlockParameter, Family, ModelShape, Named, dense, experts};
 
 impl ModelShape {
     /// The parameters of every block, in the order of the model. A Llama's have their names in
     /// Hugging Face's files.
     pub fn block_parameters(&self) -> Vec<BlockParameter> {
-        let matrix = BlockParameter::matrix;
+        let matrix = BlockParameter::matrix::<&'static str>;
         let copied = BlockParameter::copied;
         let bias = BlockParameter::bias;
         let d = self.embd;
@@ -30,6 +30,17 @@ impl ModelShape {
                 let biases = self.family == Family::Gpt2;
                 all.into_iter().filter(|all| biases || !all.name.ends_with("bias")).collect()
             }
+            Family::GptExperts { ffn, experts } => {
+                let mut all = vec![
+                    copied("ln1.weight", d),
+                    copied("ln2.weight", d),
+                    matrix("qkv.weight", 3 * d, d),
+                    matrix("proj.weight", d, d),
+                ];
+                let matrices = [("fc", ffn, d), ("out", d, ffn)];
+                all.extend(experts::block(&experts, "router.weight", d, &matrices));
+                all
+            }
             Family::Llama(_) | Family::Dense(_) => dense::block(self),
         }
     }
@@ -37,7 +48,7 @@ impl ModelShape {
     /// The prefix of a block's parameters.
     pub fn block_name(&self, layer: usize) -> String {
         match self.family {
-            Family::Gpt | Family::Gpt2 => format!("blocks.{layer}"),
+            Family::Gpt | Family::GptExperts { .. } | Family::Gpt2 => format!("blocks.{layer}"),
             Family::Llama(_) | Family::Dense(_) => format!("model.layers.{layer}"),
         }
     }
@@ -58,7 +69,7 @@ impl ModelShape {
     /// The token table.
     pub fn table_named(&self) -> Named {
         let name = match self.family {
-            Family::Gpt | Family::Gpt2 => "wte.weight",
+            Family::Gpt | Family::GptExperts { .. } | Family::Gpt2 => "wte.weight",
             Family::Llama(_) | Family::Dense(_) => "model.embed_tokens.weight",
         };
         (name.to_string(), vec![self.vocabulary, self.embd])
@@ -73,7 +84,7 @@ impl ModelShape {
     /// The last norm's gain, and in GPT-2 its bias.
     pub fn last_norm_named(&self) -> Vec<Named> {
         let names: &[&str] = match self.family {
-            Family::Gpt | Family::Gpt2 => &["lnf.weight", "lnf.bias"],
+            Family::Gpt | Family::GptExperts { .. } | Family::Gpt2 => &["lnf.weight", "lnf.bias"],
             Family::Llama(_) | Family::Dense(_) => &["model.norm.weight", "model.norm.bias"],
         };
         let named = |name: &&str| (name.to_string(), vec![self.embd]);

@@ -1,13 +1,15 @@
 //! One parameter: its name and its size.
 
+use std::borrow::Cow;
+
 /// A parameter's name, and its shape: rows and columns, or the length of a vector.
 pub type Named = (String, Vec<usize>);
 
 /// One of a block's parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockParameter {
     /// Inside of the block: `qkv.weight`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub rows: usize,
     /// `None`: a vector, such as a norm's gain.
     pub columns: Option<usize>,
@@ -16,17 +18,31 @@ pub struct BlockParameter {
 }
 
 impl BlockParameter {
-    pub(super) const fn matrix(name: &'static str, rows: usize, columns: usize) -> BlockParameter {
-        BlockParameter { name, rows, columns: Some(columns), divided: true }
+    pub(super) fn matrix<N: Into<Cow<'static, str>>>(
+        name: N,
+        rows: usize,
+        columns: usize,
+    ) -> BlockParameter {
+        BlockParameter {
+            name: name.into(),
+            rows,
+            columns: Some(columns),
+            divided: true,
+        }
     }
 
     /// A gain, or the bias of a norm or of a row-parallel matrix.
-    pub(super) const fn copied(name: &'static str, length: usize) -> BlockParameter {
-        BlockParameter { name, rows: length, columns: None, divided: false }
+    pub(super) fn copied(name: &'static str, length: usize) -> BlockParameter {
+        BlockParameter {
+            name: name.into(),
+            rows: length,
+            columns: None,
+            divided: false,
+        }
     }
 
     /// The bias of a column-parallel matrix, of whose rows each tensor rank has some.
-    pub(super) const fn bias(name: &'static str, length: usize) -> BlockParameter {
+    pub(super) fn bias(name: &'static str, length: usize) -> BlockParameter {
         BlockParameter { divided: true, ..BlockParameter::copied(name, length) }
     }
 

@@ -378,7 +378,9 @@ impl Transport for Mpi {
         self.membership.meter.sent((counts.leaving(me) * size) as u64);
         // All ranks' chunks of one MPI call together fit into a C integer, too.
         let most = (self.most / self.size()).max(1);
-        let longest = counts.longest() * size;
+        let ranks = 0..self.size();
+        let parts = ranks.clone().flat_map(|from| ranks.clone().map(move |to| (from, to)));
+        let longest = parts.map(|(from, to)| counts.sends(from, to)).max().unwrap_or(0) * size;
         for chunk in 0..longest.div_ceil(most) {
             // What this call takes of a part.
             let taken = |part: Range<usize>| {

@@ -1,0 +1,310 @@
+//! The auxiliary losses of routers, and how even their choices are.
+//!
+//! With c_i copies for expert i of E, k for each of T tokens, f_i = c_i / (k T) is the expert's
+//! part of the copies, and P_i the mean of its scores over all tokens. E Σ f_i P_i is 1 if both are
+//! even, and up to E if one expert gets everything (Shazeer et al., arXiv 1701.06538; Fedus et al.,
+//! arXiv 2101.03961). Choices have no gradient, so f_i counts as a constant, and the loss lowers
+//! the scores of experts that get much. The z-loss is the mean of (log Σ exp(logits))², which keeps
+//! logits small (Zoph et al., arXiv 2202.08906).
+//!
+//! These losses are not added to the one that a pass computes. Their gradient is added to that of
+//! the router's logits where the backward pass meets them. So it does not matter whether the loss
+//! is on another pipeline stage, nor whether blocks are computed again; a load that is counted
+//! again replaces itself.
+
+use crate::tensor::{Tensor, TensorOp, apply, read};
+use candle_core::{Result, Shape};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What pulls on routers, beside the loss of the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Auxiliary {
+    /// The factor of the balancing loss; 0 leaves it out.
+    pub coefficient: f64,
+    pub scope: Scope,
+    /// The factor of the z-loss; 0 leaves it out.
+    pub z: f64,
+}
+
+/// Of what f and P are the means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// A loss for each layer, all added up, as in Megatron-LM.
+    #[default]
+    Layer,
+    /// One loss over the tokens of all layers, k times as large, as in transformers.
+    Model,
+}
+
+/// What one layer's router has chosen in a pass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// The experts of each token, highest score first.
+    pub chosen: Vec<u32>,
+    /// Copies for each expert.
+    pub copies: Vec<u64>,
+    /// For each expert the mean of its scores over all tokens.
+    pub scores: Vec<f64>,
+    pub tokens: usize,
+    /// The mean of (log Σ exp(logits))².
+    pub z: f64,
+}
+
+/// Watches the routers of one pass, and pulls on them in its backward pass.
+#[derive(Default)]
+pub struct Balance {
+    auxiliary: Auxiliary,
+    watched: Mutex<Watched>,
+}
+
+struct Watched {
+    /// By layer.
+    loads: BTreeMap<String, Load>,
+    /// The factor of the model's loss in this backward pass.
+    factor: f64,
+}
+
+impl Default for Watched {
+    fn default() -> Watched {
+        Watched { loads: BTreeMap::new(), factor: 1.0 }
+    }
+}
+
+impl Balance {
+    /// For one pass: another one has loads of its own.
+    pub fn new(auxiliary: Auxiliary) -> Arc<Balance> {
+        Arc::new(Balance { auxiliary, ..Balance::default() })
+    }
+
+    /// Each layer's load, by its name.
+    pub fn loads(&self) -> BTreeMap<String, Load> {
+        self.watched().loads.clone()
+    }
+
+    /// The balancing loss of the layers that are here, without its coefficient.
+    pub fn loss(&self) -> f64 {
+        let watched = self.watched();
+        let all: Vec<&Load> = watched.loads.values().collect();
+        match self.auxiliary.scope {
+            Scope::Layer => all.iter().map(|load| balancing(&[load]) / load.each()).sum(),
+            Scope::Model => balancing(&all),
+        }
+    }
+
+    /// The auxiliary losses of the layers that are here, with their coefficients: what the backward
+    /// pass adds to the model's loss.
+    pub fn weighted(&self) -> f64 {
+        let Auxiliary { coefficient, z, .. } = self.auxiliary;
+        let squares: f64 = self.watched().loads.values().map(|load| load.z).sum();
+        coefficient * self.loss() + z * squares
+    }
+
+    /// The backward pass that follows is that of the loss times `factor`: a part of a mean over
+    /// micro-batches, or a scaled loss.
+    pub fn scale(&self, factor: f64) {
+        self.watched().factor = factor;
+    }
+
+    /// Notes what `layer` has chosen by `logits` [tokens, experts], and returns the logits with the
+    /// auxiliary losses' gradient behind them.
+    pub(super) fn watch(
+        self: &Arc<Balance>,
+        layer: &str,
+        logits: &Tensor,
+        chosen: &[u32],
+    ) -> Result<Tensor> {
+        let (tokens, experts) = logits.dims2()?;
+        let mut load = Load {
+            chosen: chosen.to_vec(),
+            copies: vec![0; experts],
+            scores: vec![0.0; experts],
+            tokens,
+            z: 0.0,
+        };
+        chosen.iter().for_each(|&expert| load.copies[expert as usize] += 1);
+        read(logits, |logits| {
+            for row in logits.chunks_exact(experts) {
+                let (scores, log_sum) = softmax(row);
+                load.scores.iter_mut().zip(scores).for_each(|(sum, score)| *sum += score);
+                load.z += log_sum * log_sum;
+            }
+            Ok(())
+        })?;
+        load.scores.iter_mut().for_each(|sum| *sum /= tokens as f64);
+        load.z /= tokens as f64;
+        self.watched().loads.insert(layer.to_string(), load);
+        if self.auxiliary.coefficient == 0.0 && self.auxiliary.z == 0.0 {
+            return Ok(logits.clone());
+        }
+        apply(logits, Pulled { balance: self.clone(), layer: layer.to_string() })
+    }
+
+    /// The derivative of the auxiliary losses by the mean of each expert's scores in `layer`.
+    fn pull(&self, layer: &str) -> Vec<f64> {
+        let watched = self.watched();
+        let all: Vec<&Load> = match self.auxiliary.scope {
+            Scope::Layer => watched.loads.get(layer).into_iter().collect(),
+            Scope::Model => watched.loads.values().collect(),
+        };
+        let [first, ..] = all[..] else {
+            return Vec::new();
+        };
+        let layers = all.len() as f64;
+        let each = if self.auxiliary.scope == Scope::Layer {
+            first.each()
+        } else {
+            1.0
+        };
+        let experts = first.copies.len() as f64;
+        let factor = self.auxiliary.coefficient * experts / (layers * each);
+        let parts = parts(&all);
+        parts.into_iter().map(|part| factor * part).collect()
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Load {
+    /// Experts of each token.
+    fn each(&self) -> f64 {
+        self.copies.iter().sum::<u64>() as f64 / self.tokens as f64
+    }
+
+    /// How many times as many copies as the mean the expert with most of them has: a step waits for
+    /// it.
+    pub fn imbalance(&self) -> f64 {
+        let most = self.copies.iter().max().copied().unwrap_or(0);
+        let all: u64 = self.copies.iter().sum();
+        most as f64 * self.copies.len() as f64 / all as f64
+    }
+}
+
+/// For each expert its copies for each token, as the mean over layers.
+fn parts(all: &[&Load]) -> Vec<f64> {
+    let experts = all.first().map_or(0, |load| load.copies.len());
+    let mean = |expert: usize| {
+        let parts = all.iter().map(|load| load.copies[expert] as f64 / load.tokens as f64);
+        parts.sum::<f64>() / all.len() as f64
+    };
+    (0..experts).map(mean).collect()
+}
+
+/// E Σ f_i P_i, with an f that is not divided by k.
+fn balancing(all: &[&Load]) -> f64 {
+    let parts = parts(all);
+    let scores =
+        |expert: usize| all.iter().map(|load| load.scores[expert]).sum::<f64>() / all.len() as f64;
+    let sum: f64 = parts.iter().enumerate().map(|(expert, part)| part * scores(expert)).sum();
+    parts.len() as f64 * sum
+}
+
+/// A row's scores, and the logarithm of the sum of its exponentials.
+fn softmax(row: &[f32]) -> (impl Iterator<Item = f64> + use<'_>, f64) {
+    let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = row.iter().map(|&x| f64::from(x - largest).exp()).sum();
+    let log_sum = f64::from(largest) + sum.ln();
+    (row.iter().map(move |&x| (f64::from(x) - log_sum).exp()), log_sum)
+}
+
+/// Changes nothing in the forward pass.
+struct Pulled {
+    balance: Arc<Balance>,
+    layer: String,
+}
+
+impl TensorOp for Pulled {
+    const NAME: &'static str = "balance";
+
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        Ok((x.to_vec(), dims.into()))
+    }
+
+    fn input_gradient(&self, x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let (tokens, experts) = (dims[0], dims[1]);
+        let pull = self.balance.pull(&self.layer);
+        let factor = self.balance.watched().factor / tokens as f64;
+        let z = 2.0 * self.balance.auxiliary.z;
+        let mut dx = Vec::with_capacity(dy.len());
+        for (row, dy) in x.chunks_exact(experts).zip(dy.chunks_exact(experts)) {
+            let (scores, log_sum) = softmax(row);
+            let scores: Vec<f64> = scores.collect();
+            let mean: f64 = scores.iter().zip(&pull).map(|(score, pull)| score * pull).sum();
+            for ((score, pull), dy) in scores.iter().zip(&pull).zip(dy) {
+                let own = score * (pull - mean + z * log_sum);
+                dx.push(dy + (factor * own) as f32);
+            }
+        }
+        Ok(dx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::{Device, Var};
+
+    const CHOSEN: [u32; 8] = [0, 1, 0, 2, 1, 0, 0, 1];
+
+    fn logits() -> Vec<f32> {
+        (0..12).map(|i| ((i * i % 7) as f32 - 3.0) / 2.0).collect()
+    }
+
+    /// The auxiliary losses of two layers, which see the same 4 tokens of 3 experts, and the
+    /// gradient of the first one's logits in a backward pass of `factor` times nothing.
+    fn run(auxiliary: Auxiliary, first: &[f32], factor: f64) -> (f64, Vec<f32>) {
+        let balance = Balance::new(auxiliary);
+        let of = |numbers: &[f32]| Var::from_slice(numbers, (4, 3), &Device::Cpu).unwrap();
+        let x = of(first);
+        let watched = balance.watch("first", &x, &CHOSEN).unwrap();
+        // Counted again, as by a recomputed block.
+        balance.watch("first", &x, &CHOSEN).unwrap();
+        let mut others = CHOSEN;
+        others.swap(2, 7);
+        balance.watch("second", &of(&logits()), &others).unwrap();
+        balance.scale(factor);
+        let nothing = watched.sub(&watched.clone()).unwrap().sum_all().unwrap();
+        let gradients = nothing.backward().unwrap();
+        let gradient = gradients.get(&x).unwrap().flatten_all().unwrap();
+        (balance.weighted(), gradient.to_vec1().unwrap())
+    }
+
+    /// In either form, and with the z-loss.
+    #[test]
+    fn the_gradient_is_that_of_the_loss() {
+        for (scope, z) in [(Scope::Layer, 0.0), (Scope::Model, 0.0), (Scope::Layer, 0.5)] {
+            let auxiliary = Auxiliary { coefficient: 0.7, scope, z };
+            let (_, gradient) = run(auxiliary, &logits(), 4.0);
+            for i in 0..12 {
+                let loss = |step: f32| {
+                    let mut moved = logits();
+                    moved[i] += step;
+                    run(auxiliary, &moved, 4.0).0
+                };
+                let quotient = 4.0 * (loss(1e-2) - loss(-1e-2)) / 2e-2;
+                let apart = (quotient - f64::from(gradient[i])).abs();
+                assert!(apart < 2e-4, "{scope:?} {z} {i}: {quotient} {}", gradient[i]);
+            }
+        }
+    }
+
+    /// By hand: 4 and 3 and 1 of 8 copies in the first layer.
+    #[test]
+    fn an_even_load_costs_1_a_layer() {
+        let auxiliary = |scope| Auxiliary { coefficient: 1.0, scope, z: 0.0 };
+        let balance = Balance::new(auxiliary(Scope::Layer));
+        let x = Tensor::zeros((4, 3), candle_core::DType::F32, &Device::Cpu).unwrap();
+        balance.watch("alone", &x, &CHOSEN).unwrap();
+        let load = &balance.loads()["alone"];
+        assert_eq!((load.copies.as_slice(), load.tokens), (&[4, 3, 1][..], 4));
+        assert_eq!(load.imbalance(), 1.5);
+        assert!((balance.loss() - 1.0).abs() < 1e-12);
+        // transformers does not divide by the two experts of each token.
+        let pooled = Balance::new(auxiliary(Scope::Model));
+        pooled.watch("alone", &x, &CHOSEN).unwrap();
+        assert!((pooled.loss() - 2.0).abs() < 1e-12);
+        assert!((load.z - 3f64.ln().powi(2)).abs() < 1e-12);
+    }
+}
