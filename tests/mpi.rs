@@ -285,6 +285,8 @@ fn suite(comm: Comm) -> Result<()> {
     for mesh in meshes {
         suite::context::a_mesh_trains_what_one_rank_trains(&comm, Family::Gpt, mesh)?;
     }
+    suite::experts::shared_experts_compute_what_one_rank_computes(&comm)?;
+    suite::experts::copies_travel_in_the_type_of_the_pass(&comm)?;
     llama(&comm)?;
     if ranks >= 4 {
         suite::zero::two_groups_train_side_by_side(&comm, ranks == 4)?;

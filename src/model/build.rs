@@ -1,6 +1,7 @@
 //! The makers of a model's layers. A model names its layers. A builder decides the kind of each
 //! layer on this rank: plain, in tiles, or sharded among ranks.
 
+use super::experts::Deliver;
 use super::layers::{
     Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, RmsNorm, TiledLinear,
 };
@@ -104,6 +105,16 @@ pub trait Build {
     /// Makes the layer that turns activations into logits, or into the loss.
     fn exit(&self, tokens: Param) -> Box<dyn Exit> {
         Box::new(Head { weight: tokens })
+    }
+
+    /// This rank's experts, out of `all` in a block.
+    fn experts(&self, all: usize) -> Range<usize> {
+        0..all
+    }
+
+    /// The way to the experts of other ranks, if there are such.
+    fn delivery(&self) -> Option<Arc<dyn Deliver>> {
+        None
     }
 
     /// This rank's heads, out of `all` in a layer: query heads, or key and value heads.

@@ -7,21 +7,58 @@
 //! for ever: `balance.rs`.
 //!
 //! Cost: a token is copied once for each of its experts, and a step computes as many products as
-//! experts were chosen, however many there are.
+//! experts were chosen, however many there are. Where ranks share the experts, copies travel: see
+//! `parallel/experts.rs`.
 
 use super::layers::{Layer, Pass};
 use crate::plan::Experts;
 use crate::tensor::{self, Device, Param, Precision, Tensor, read};
 use candle_core::{D, Result};
+use std::sync::Arc;
 
 /// A block's experts and their router.
 pub struct Mixture {
     /// `[experts, width]`
     pub router: Param,
+    /// Those that are on this rank.
     pub experts: Vec<Box<dyn Layer>>,
+    /// The way to the experts of other ranks; `None`: all are here.
+    pub delivery: Option<Arc<dyn Deliver>>,
     pub rules: Experts,
     /// The layer's name, which decides its dropout masks and names its load.
     pub name: String,
+}
+
+/// Brings copies of tokens to the ranks of their experts, and results back.
+pub trait Deliver: Send + Sync {
+    /// Sends `copies` [copies, width], which are in the order of all experts, to the ranks that
+    /// hold these. `counts` says how many each expert gets.
+    ///
+    /// # Errors
+    /// If a rank has ended, or makes another call.
+    fn dispatch(&self, copies: Tensor, counts: &[usize], pass: &Pass) -> Result<Arrived>;
+
+    /// Sends the `results` of what has arrived, in that order, back to where it came from: [copies,
+    /// width], in the order of the copies.
+    ///
+    /// # Errors
+    /// As [`Deliver::dispatch`].
+    fn combine(&self, results: Tensor, arrived: &Counts, pass: &Pass) -> Result<Tensor>;
+}
+
+/// Copies for this rank's experts, in the order of the ranks that sent them, and then of experts.
+pub struct Arrived {
+    /// [copies, width]
+    pub rows: Tensor,
+    pub counts: Counts,
+}
+
+/// Copies that ranks have sent each other in one dispatch.
+pub struct Counts {
+    /// From this rank to each.
+    pub sent: Vec<usize>,
+    /// From each rank, for each expert that is here.
+    pub arrived: Vec<Vec<usize>>,
 }
 
 impl Layer for Mixture {
@@ -29,22 +66,19 @@ impl Layer for Mixture {
         let rows = x.flatten_to(D::Minus2)?;
         let (chosen, weights) = self.route(&rows, pass)?;
         let dispatch = Dispatch::new(&chosen, &self.rules);
-
-        // Each expert gets copies of its tokens. Masks of dropout belong to positions, which
-        // experts do not know: it follows when all is in its old order again.
-        let undropped = Pass { dropout: None, ..pass.clone() };
-        let mut results = Vec::new();
-        let mut rest = &dispatch.tokens[..];
-        for (expert, count) in self.experts.iter().zip(&dispatch.counts) {
-            let (mine, others) = rest.split_at(*count);
-            let copies = rows.index_select(&indices(mine)?, 0)?.unsqueeze(0)?;
-            results.push(expert.forward(&copies, &undropped)?.squeeze(0)?);
-            rest = others;
-        }
-
+        let tokens = indices(&dispatch.tokens)?;
+        let copies = rows.index_select(&tokens, 0)?;
+        let results = match &self.delivery {
+            None => self.compute(&copies, &[dispatch.counts], pass)?,
+            Some(delivery) => {
+                let arrived = delivery.dispatch(copies, &dispatch.counts, pass)?;
+                let results = self.compute(&arrived.rows, &arrived.counts.arrived, pass)?;
+                delivery.combine(results, &arrived.counts, pass)?
+            }
+        };
         let weights = weights.flatten_all()?.index_select(&indices(&dispatch.choices)?, 0)?;
-        let results = Tensor::cat(&results, 0)?.broadcast_mul(&weights.unsqueeze(1)?)?;
-        let y = rows.zeros_like()?.index_add(&indices(&dispatch.tokens)?, &results, 0)?;
+        let results = results.broadcast_mul(&weights.unsqueeze(1)?)?;
+        let y = rows.zeros_like()?.index_add(&tokens, &results, 0)?;
         pass.drop(y.reshape(x.shape())?, &self.name)
     }
 }
@@ -73,6 +107,41 @@ impl Mixture {
         };
         Ok((ids, weights))
     }
+
+    /// What this rank's experts make of `copies`, in their order: so many from each rank for each
+    /// expert.
+    fn compute(&self, copies: &Tensor, counts: &[Vec<usize>], pass: &Pass) -> Result<Tensor> {
+        // Masks of dropout belong to positions, which experts do not know: it follows when all is
+        // in its old order again.
+        let undropped = Pass { dropout: None, ..pass.clone() };
+        let mut results = Vec::new();
+        let mut order = Vec::new();
+        for (expert, places) in self.experts.iter().zip(places(counts)) {
+            let mine = copies.index_select(&indices(&places)?, 0)?.unsqueeze(0)?;
+            results.push(expert.forward(&mine, &undropped)?.squeeze(0)?);
+            order.extend(places);
+        }
+        let results = Tensor::cat(&results, 0)?;
+        if order.is_sorted() {
+            return Ok(results);
+        }
+        let mut back = vec![0; order.len()];
+        (0..).zip(&order).for_each(|(now, &before)| back[before as usize] = now);
+        results.index_select(&indices(&back)?, 0)
+    }
+}
+
+/// For each expert the places of its copies, where `counts` from each rank follow each other.
+fn places(counts: &[Vec<usize>]) -> Vec<Vec<u32>> {
+    let mut places = vec![Vec::new(); counts.first().map_or(0, Vec::len)];
+    let mut start = 0;
+    for of_rank in counts {
+        for (of_expert, &count) in places.iter_mut().zip(of_rank) {
+            of_expert.extend(start..start + count as u32);
+            start += count as u32;
+        }
+    }
+    places
 }
 
 /// For each row of `numbers` numbers the places of the `chosen` highest, highest first. Of equal
@@ -120,7 +189,7 @@ mod tests {
     use super::*;
     use crate::model::{Gpt, Input};
     use crate::plan::{Family, ModelShape};
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     #[test]
     fn the_highest_come_first_and_of_equals_the_first() {
@@ -165,6 +234,13 @@ mod tests {
         assert!(largest("experts.0.fc") > 0.0 && largest("router") > 0.0);
         assert_eq!((largest("experts.1.fc"), largest("experts.1.out")), (0.0, 0.0));
         assert!(complete.lock().unwrap().contains(&of("experts.1.fc").index));
+    }
+
+    #[test]
+    fn copies_of_several_ranks_are_found() {
+        let counts = [vec![2, 0, 1], vec![0, 3, 1]];
+        assert_eq!(places(&counts), [vec![0, 1], vec![3, 4, 5], vec![2, 6]]);
+        assert!(places(&[]).is_empty());
     }
 
     #[test]

@@ -57,9 +57,11 @@ pub(super) fn blocks(
             None => mlp("")?,
             Some(rules) => Box::new(Mixture {
                 router: build.gain(params, whole("router.weight", matrix(STD)))?,
-                experts: (0..rules.number)
+                experts: build
+                    .experts(rules.number)
                     .map(|expert| mlp(&format!("experts.{expert}.")))
                     .collect::<Result<_>>()?,
+                delivery: build.delivery(),
                 rules,
                 name: format!("{name}.experts"),
             }),

@@ -75,7 +75,8 @@ pub(super) fn blocks(
                 let router = whole(&format!("{place}.gate.weight"), matrix(STD));
                 Box::new(Mixture {
                     router: build.gain(params, router)?,
-                    experts: (0..rules.number).map(expert).collect::<Result<_>>()?,
+                    experts: build.experts(rules.number).map(expert).collect::<Result<_>>()?,
+                    delivery: build.delivery(),
                     rules,
                     name: format!("{}.{place}", shape.block_name(layer)),
                 })

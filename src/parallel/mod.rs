@@ -3,12 +3,14 @@
 //! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that ranks average
 //! together), `queue.rs` (collectives in flight), `partition.rs` (the slices that each rank holds),
 //! `norm.rs` (the norm of sharded gradients), `zero/` (sharded state), `tensor/` (tensor and
-//! sequence parallelism), `context/` (shared sequences), `pipeline/`, `wire.rs` (what these three
-//! send), `unshard.rs` (the whole model again), `strategy.rs` (which of all these a job uses).
+//! sequence parallelism), `context/` (shared sequences), `experts.rs` (shared experts),
+//! `pipeline/`, `wire.rs` (what these four send), `unshard.rs` (the whole model again),
+//! `strategy.rs` (which of all these a job uses).
 
 mod buckets;
 pub mod context;
 mod ddp;
+pub mod experts;
 mod norm;
 pub mod partition;
 pub mod pipeline;
@@ -21,6 +23,7 @@ pub mod zero;
 
 pub use context::ContextParallel;
 pub use ddp::Ddp;
+pub use experts::ExpertParallel;
 pub use norm::sharded_norm;
 pub use strategy::Strategy;
 pub use tensor::TensorParallel;

@@ -25,6 +25,36 @@ pub fn all_gather(group: &Comm, precision: Precision, mine: &[f32]) -> Result<Ve
     }
 }
 
+/// Numbers that travel in `precision`: `sends` of `x` to each rank, one rank's part after the
+/// other; `expects` from each, in the same order.
+///
+/// # Errors
+/// If the collective fails.
+#[track_caller]
+pub(super) fn all_to_all_v(
+    group: &Comm,
+    precision: Precision,
+    x: &[f32],
+    sends: &[usize],
+    expects: &[usize],
+) -> Result<Vec<f32>> {
+    #[track_caller]
+    fn exchange<T: Stored>(
+        group: &Comm,
+        x: &[f32],
+        sends: &[usize],
+        expects: &[usize],
+    ) -> Result<Vec<f32>> {
+        let mut y = vec![T::zeroed(); expects.iter().sum()];
+        group.all_to_all_v(&T::narrowed(x), sends, &mut y, expects)?;
+        Ok(T::widened(y))
+    }
+    match precision {
+        Precision::F32 => exchange::<f32>(group, x, sends, expects),
+        Precision::Bf16 => exchange::<bf16>(group, x, sends, expects),
+    }
+}
+
 /// Sends `x`, which travels in `precision`.
 #[track_caller]
 pub(super) fn send(group: &Comm, precision: Precision, x: &[f32], to: usize) -> Result<()> {

@@ -2,7 +2,7 @@
 //! computed these files in float64: `golden/experts/CASE/{config.json, model.safetensors,
 //! expected.json}`.
 
-use crate::suite::{context, needed};
+use crate::suite::{context, experts as suite, needed};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use shardlab::data::Batch;
@@ -33,6 +33,17 @@ fn a_mesh_trains_what_one_rank_trains() {
         let ranks = strategy.parse::<Strategy>().unwrap().ranks();
         launch::run(ranks, |comm| {
             context::a_mesh_trains_what_one_rank_trains(&comm, family, strategy)
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn shared_experts_compute_what_one_rank_computes() {
+    for ranks in 1..=4 {
+        launch::run(ranks, |comm| {
+            suite::shared_experts_compute_what_one_rank_computes(&comm)?;
+            suite::copies_travel_in_the_type_of_the_pass(&comm)
         })
         .unwrap();
     }

@@ -24,7 +24,8 @@ pub use vocabulary::padded;
 use crate::comm::Comm;
 use crate::error::BadInput;
 use crate::mesh::Axis;
-use crate::model::{Build, Entry, Exit, Layer, Linear, Linears, Pass, Role};
+use crate::model::{Build, Deliver, Entry, Exit, Layer, Linear, Linears, Pass, Role};
+use crate::parallel::ExpertParallel;
 use crate::plan::ModelShape;
 use crate::tensor::{Copies, Cut, Param, Params, Slices, Whole};
 use candle_core::{Result, Tensor};
@@ -69,13 +70,15 @@ pub struct TensorParallel {
     sequence: bool,
     /// The table has a multiple of this many rows on each rank.
     multiple: usize,
+    /// The ranks that share experts.
+    experts: Option<ExpertParallel>,
 }
 
 impl TensorParallel {
     /// For the ranks of `group`: the residual stream is whole on each of them, and the vocabulary
     /// has as much padding as its division needs.
     pub fn new(group: Comm) -> TensorParallel {
-        TensorParallel { group, sequence: false, multiple: 1 }
+        TensorParallel { group, sequence: false, multiple: 1, experts: None }
     }
 
     /// Shards the residual stream by position: sequence parallelism. Between the matrices, a rank
@@ -88,6 +91,11 @@ impl TensorParallel {
     /// that matrices keep sizes that a GPU likes. 0 and 1 add no more than the division needs.
     pub fn pad_vocabulary_to(self, multiple: usize) -> TensorParallel {
         TensorParallel { multiple: multiple.max(1), ..self }
+    }
+
+    /// Gives each rank of `experts`' group its part of every block's experts.
+    pub fn with_experts(self, experts: ExpertParallel) -> TensorParallel {
+        TensorParallel { experts: Some(experts), ..self }
     }
 
     /// Refuses a model that `ranks` ranks cannot share.
@@ -312,6 +320,14 @@ impl Build for TensorParallel {
 
     fn exit(&self, tokens: Param) -> Box<dyn Exit> {
         Box::new(VocabularyHead { enter: self.enter(), weight: tokens })
+    }
+
+    fn experts(&self, all: usize) -> Range<usize> {
+        self.experts.as_ref().map_or(0..all, |experts| experts.share(all))
+    }
+
+    fn delivery(&self) -> Option<Arc<dyn Deliver>> {
+        self.experts.clone().map(|experts| Arc::new(experts) as Arc<dyn Deliver>)
     }
 
     fn heads(&self, all: usize) -> Range<usize> {

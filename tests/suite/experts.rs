@@ -1,0 +1,124 @@
+//! Experts that ranks share, compared with all of them on one rank.
+
+use super::trained::{config, loss_rounding};
+use shardlab::comm::{Comm, Reduce};
+use shardlab::data::Batch;
+use shardlab::difference::largest_difference;
+use shardlab::model::{Auxiliary, Balance, Gpt, Pass};
+use shardlab::parallel::{ExpertParallel, TensorParallel};
+use shardlab::plan::{Experts, Family};
+use shardlab::tensor::Precision;
+
+/// Ranks with a batch each, and a part of the experts each, have one rank's loss and gradients: an
+/// expert's is the sum over all ranks' tokens, and so divided by as many as any parameter's. They
+/// send what follows from their choices, forward and back, and ranks without a token for an expert
+/// take part.
+pub fn shared_experts_compute_what_one_rank_computes(comm: &Comm) -> anyhow::Result<()> {
+    let n = comm.size();
+    for (number, chosen) in [(2 * n, 2.min(2 * n)), (8 * n, 1)] {
+        let experts = Experts { number, chosen, normalized: chosen > 1 };
+        let (config, corpus) = config(n, |config| {
+            config.shape.family = Family::GptExperts { ffn: 32, experts };
+        });
+        let batches: Vec<Batch> =
+            (0..n).map(|rank| config.sampler(rank).batch(&corpus.train, 0, 0)).collect();
+        let whole = Gpt::new(&config.shape)?;
+        whole.params.allocate(7);
+        let expected = whole.loss(&Batch::concat(&batches), &Pass::training(None))?;
+        expected.backward()?;
+        let expected = f64::from(expected.to_scalar::<f32>()?);
+
+        let alone = TensorParallel::new(Comm::alone());
+        let shared = ExpertParallel::new(comm.clone());
+        let gpt = Gpt::build(&config.shape, &alone.with_experts(shared.clone()))?;
+        gpt.params.allocate(7);
+        assert_eq!(
+            gpt.params.specs().iter().filter(|spec| spec.name.contains(".experts.")).count() * n,
+            2 * number * config.shape.layers
+        );
+        let balance = Balance::new(Auxiliary::default());
+        let pass = Pass { balance: Some(balance.clone()), ..Pass::training(None) };
+        let before = comm.traffic().bytes;
+        let mine = gpt.loss(&batches[comm.rank()], &pass)?;
+        let forward = comm.traffic().bytes - before;
+        mine.backward()?;
+        let both = comm.traffic().bytes - before;
+
+        let mut loss = [f64::from(mine.to_scalar::<f32>()?)];
+        comm.all_reduce(&mut loss, Reduce::Mean)?;
+        let apart = (loss[0] - expected).abs();
+        assert!(apart < loss_rounding(config.tokens_per_step()), "{loss:?}, not {expected}");
+
+        // A gradient of the mean over all ranks.
+        for spec in gpt.params.specs() {
+            let of_whole = whole.params.specs().iter().find(|all| all.name == spec.name);
+            let expected = &whole.params.gradients()[of_whole.expect("a parameter").range()];
+            let mut found = gpt.params.gradients()[spec.range()].to_vec();
+            if spec.name.contains(".experts.") {
+                found.iter_mut().for_each(|g| *g /= n as f32);
+            } else {
+                comm.all_reduce(&mut found, Reduce::Mean)?;
+            }
+            let largest = expected.iter().fold(0f32, |most, g| most.max(g.abs()));
+            let apart = largest_difference(&found, expected);
+            assert!(apart <= 1e-5 * f64::from(largest).max(1e-3), "{}: {apart:e}", spec.name);
+        }
+
+        // Copies that leave a rank go there once and come back once; so do their gradients. Counts:
+        // one number for each expert, then what the exchange compares.
+        let here = shared.share(number);
+        let loads = balance.loads();
+        let leave = |experts: &[u32]| {
+            experts.iter().filter(|&&expert| !here.contains(&(expert as usize))).count()
+        };
+        let leaving: usize = loads.values().map(|load| leave(&load.chosen)).sum();
+        let mut all = [leaving as u64, forward, both];
+        comm.all_reduce(&mut all, Reduce::Sum)?;
+        let [leaving, forward, both] = all;
+        let (n, number) = (n as u64, number as u64);
+        let width = config.shape.embd as u64;
+        let layers = config.shape.layers as u64;
+        let compared = n * (n - 1) * 2 * n * 8;
+        let told = n * (number / n) * (n - 1) * 8;
+        assert_eq!(forward, 2 * leaving * width * 4 + layers * (told + 2 * compared));
+        assert_eq!(both, 4 * leaving * width * 4 + layers * (told + 4 * compared));
+    }
+    Ok(())
+}
+
+/// In bf16 copies travel in bf16.
+pub fn copies_travel_in_the_type_of_the_pass(comm: &Comm) -> anyhow::Result<()> {
+    let experts = Experts { number: comm.size(), chosen: 1, normalized: false };
+    let (config, corpus) = config(comm.size(), |config| {
+        config.shape.family = Family::GptExperts { ffn: 32, experts };
+    });
+    let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
+    let alone = TensorParallel::new(Comm::alone());
+    let gpt = Gpt::build(&config.shape, &alone.with_experts(ExpertParallel::new(comm.clone())))?;
+    gpt.params.allocate(7);
+    let sent = [Precision::F32, Precision::Bf16].map(|precision| {
+        let balance = Balance::new(Auxiliary::default());
+        let pass = Pass {
+            balance: Some(balance.clone()),
+            precision,
+            ..Pass::evaluate()
+        };
+        let before = comm.traffic().bytes;
+        let loss = gpt.loss(&batch, &pass).and_then(|loss| loss.to_scalar::<f32>());
+        let leave = |experts: &[u32]| {
+            experts.iter().filter(|&&expert| expert as usize != comm.rank()).count() as u64
+        };
+        let leaving = balance.loads().values().map(|load| leave(&load.chosen)).sum::<u64>();
+        (loss, comm.traffic().bytes - before, leaving)
+    });
+    let n = comm.size() as u64;
+    let counts = config.shape.layers as u64 * (n - 1) * (8 + 2 * 2 * n * 8);
+    for ((loss, bytes, leaving), size) in sent.into_iter().zip([4, 2]) {
+        loss?;
+        let mut all = [bytes, leaving];
+        comm.all_reduce(&mut all, Reduce::Sum)?;
+        let width = config.shape.embd as u64;
+        assert_eq!(all[0], 2 * all[1] * width * size + n * counts, "{size} bytes a number");
+    }
+    Ok(())
+}
