@@ -7,10 +7,14 @@
 //! the scores of experts that get much. The z-loss is the mean of (log Σ exp(logits))², which keeps
 //! logits small (Zoph et al., arXiv 2202.08906).
 //!
+//! Ranks with tokens of their own may count f each for itself, or all together. Only the second is
+//! one rank's loss: a mean of products is not the product of means. P needs no count over ranks,
+//! because the loss is linear in it, and the mean of gradients is the mean over ranks. In the same
+//! way each of several micro-batches has an f of its own, which makes another loss of one batch.
+//!
 //! These losses are not added to the one that a pass computes. Their gradient is added to that of
 //! the router's logits where the backward pass meets them. So it does not matter whether the loss
-//! is on another pipeline stage, nor whether blocks are computed again; a load that is counted
-//! again replaces itself.
+//! is on another pipeline stage, nor whether blocks are computed again.
 
 use crate::tensor::{Tensor, TensorOp, apply, read};
 use candle_core::{Result, Shape};
@@ -47,14 +51,21 @@ pub struct Load {
     /// For each expert the mean of its scores over all tokens.
     pub scores: Vec<f64>,
     pub tokens: usize,
+    /// For each expert the copies for each token, on all ranks that count together.
+    pub parts: Vec<f64>,
     /// The mean of (log Σ exp(logits))².
     pub z: f64,
 }
+
+/// Adds up numbers of all ranks, on each of them.
+pub type AddUp = Box<dyn Fn(&mut [u64]) -> Result<()> + Send + Sync>;
 
 /// Watches the routers of one pass, and pulls on them in its backward pass.
 #[derive(Default)]
 pub struct Balance {
     auxiliary: Auxiliary,
+    /// `None`: each rank counts for itself.
+    add_up: Option<AddUp>,
     watched: Mutex<Watched>,
 }
 
@@ -75,6 +86,11 @@ impl Balance {
     /// For one pass: another one has loads of its own.
     pub fn new(auxiliary: Auxiliary) -> Arc<Balance> {
         Arc::new(Balance { auxiliary, ..Balance::default() })
+    }
+
+    /// [`Balance::new`] with an f over all ranks, whose counts `add_up` adds up.
+    pub fn over_ranks(auxiliary: Auxiliary, add_up: AddUp) -> Arc<Balance> {
+        Arc::new(Balance { auxiliary, add_up: Some(add_up), ..Balance::default() })
     }
 
     /// Each layer's load, by its name.
@@ -114,30 +130,47 @@ impl Balance {
         logits: &Tensor,
         chosen: &[u32],
     ) -> Result<Tensor> {
-        let (tokens, experts) = logits.dims2()?;
-        let mut load = Load {
-            chosen: chosen.to_vec(),
-            copies: vec![0; experts],
-            scores: vec![0.0; experts],
-            tokens,
-            z: 0.0,
-        };
-        chosen.iter().for_each(|&expert| load.copies[expert as usize] += 1);
-        read(logits, |logits| {
-            for row in logits.chunks_exact(experts) {
-                let (scores, log_sum) = softmax(row);
-                load.scores.iter_mut().zip(scores).for_each(|(sum, score)| *sum += score);
-                load.z += log_sum * log_sum;
-            }
-            Ok(())
-        })?;
-        load.scores.iter_mut().for_each(|sum| *sum /= tokens as f64);
-        load.z /= tokens as f64;
-        self.watched().loads.insert(layer.to_string(), load);
+        // A recomputed block chooses once more what it has chosen.
+        let is_new = !self.watched().loads.contains_key(layer);
+        if is_new {
+            let load = self.load(logits, chosen)?;
+            self.watched().loads.insert(layer.to_string(), load);
+        }
         if self.auxiliary.coefficient == 0.0 && self.auxiliary.z == 0.0 {
             return Ok(logits.clone());
         }
         apply(logits, Pulled { balance: self.clone(), layer: layer.to_string() })
+    }
+
+    fn load(&self, logits: &Tensor, chosen: &[u32]) -> Result<Load> {
+        let (tokens, experts) = logits.dims2()?;
+        let mut copies = vec![0; experts];
+        chosen.iter().for_each(|&expert| copies[expert as usize] += 1);
+        let mut all = [&copies[..], &[tokens as u64]].concat();
+        if let Some(add_up) = &self.add_up {
+            add_up(&mut all)?;
+        }
+        let part = |copies: &u64| *copies as f64 / all[experts] as f64;
+        let parts = all[..experts].iter().map(part).collect();
+        let mut scores = vec![0.0; experts];
+        let mut z = 0.0;
+        read(logits, |logits| {
+            for row in logits.chunks_exact(experts) {
+                let (of_row, log_sum) = softmax(row);
+                scores.iter_mut().zip(of_row).for_each(|(sum, score)| *sum += score);
+                z += log_sum * log_sum;
+            }
+            Ok(())
+        })?;
+        scores.iter_mut().for_each(|sum| *sum /= tokens as f64);
+        Ok(Load {
+            chosen: chosen.to_vec(),
+            copies,
+            scores,
+            tokens,
+            parts,
+            z: z / tokens as f64,
+        })
     }
 
     /// The derivative of the auxiliary losses by the mean of each expert's scores in `layer`.
@@ -184,9 +217,9 @@ impl Load {
 
 /// For each expert its copies for each token, as the mean over layers.
 fn parts(all: &[&Load]) -> Vec<f64> {
-    let experts = all.first().map_or(0, |load| load.copies.len());
+    let experts = all.first().map_or(0, |load| load.parts.len());
     let mean = |expert: usize| {
-        let parts = all.iter().map(|load| load.copies[expert] as f64 / load.tokens as f64);
+        let parts = all.iter().map(|load| load.parts[expert]);
         parts.sum::<f64>() / all.len() as f64
     };
     (0..experts).map(mean).collect()
@@ -259,7 +292,7 @@ mod tests {
         let of = |numbers: &[f32]| Var::from_slice(numbers, (4, 3), &Device::Cpu).unwrap();
         let x = of(first);
         let watched = balance.watch("first", &x, &CHOSEN).unwrap();
-        // Counted again, as by a recomputed block.
+        // Once more, as by a recomputed block.
         balance.watch("first", &x, &CHOSEN).unwrap();
         let mut others = CHOSEN;
         others.swap(2, 7);

@@ -16,7 +16,7 @@ mod layers;
 mod llama;
 mod mlp;
 
-pub use balance::{Auxiliary, Balance, Load, Scope};
+pub use balance::{AddUp, Auxiliary, Balance, Load, Scope};
 pub use build::{Build, Plain, Role, Tiled};
 pub use decoder::{Chunk, Decoder, Input, Positions};
 pub use experts::{Arrived, Counts, Deliver, Mixture};

@@ -10,11 +10,12 @@
 //! results. In all four exchanges a rank waits for the one with most copies.
 
 use super::wire::all_to_all_v;
-use crate::comm::Comm;
-use crate::model::{Arrived, Counts, Deliver, Pass};
+use crate::comm::{Comm, Reduce};
+use crate::model::{Arrived, Auxiliary, Balance, Counts, Deliver, Pass};
 use crate::tensor::{Precision, Tensor, TensorOp, consume, rows};
 use candle_core::{Error, Result, Shape, bail};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// One rank's part of every block's experts, and the way to the others.
 ///
@@ -61,6 +62,14 @@ impl ExpertParallel {
         let each = all / self.group.size();
         self.group.rank() * each..(self.group.rank() + 1) * each
     }
+}
+
+/// Watches the routers of one pass, whose choices all ranks of `group` count together.
+pub fn balance_over(group: &Comm, auxiliary: Auxiliary) -> Arc<Balance> {
+    let group = group.labelled("load");
+    let add_up =
+        move |counts: &mut [u64]| group.all_reduce(counts, Reduce::Sum).map_err(Error::wrap);
+    Balance::over_ranks(auxiliary, Box::new(add_up))
 }
 
 impl Deliver for ExpertParallel {

@@ -43,7 +43,8 @@ fn shared_experts_compute_what_one_rank_computes() {
     for ranks in 1..=4 {
         launch::run(ranks, |comm| {
             suite::shared_experts_compute_what_one_rank_computes(&comm)?;
-            suite::copies_travel_in_the_type_of_the_pass(&comm)
+            suite::copies_travel_in_the_type_of_the_pass(&comm)?;
+            suite::a_load_over_all_ranks_is_one_ranks(&comm)
         })
         .unwrap();
     }

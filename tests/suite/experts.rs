@@ -3,11 +3,13 @@
 use super::trained::{config, loss_rounding};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
-use shardlab::difference::largest_difference;
-use shardlab::model::{Auxiliary, Balance, Gpt, Pass};
+use shardlab::difference::{largest_difference, same_bits};
+use shardlab::model::{Auxiliary, Balance, Gpt, Pass, Scope};
+use shardlab::parallel::experts::balance_over;
 use shardlab::parallel::{ExpertParallel, TensorParallel};
 use shardlab::plan::{Experts, Family};
 use shardlab::tensor::Precision;
+use std::sync::Arc;
 
 /// Ranks with a batch each, and a part of the experts each, have one rank's loss and gradients: an
 /// expert's is the sum over all ranks' tokens, and so divided by as many as any parameter's. They
@@ -119,6 +121,57 @@ pub fn copies_travel_in_the_type_of_the_pass(comm: &Comm) -> anyhow::Result<()> 
         comm.all_reduce(&mut all, Reduce::Sum)?;
         let width = config.shape.embd as u64;
         assert_eq!(all[0], 2 * all[1] * width * size + n * counts, "{size} bytes a number");
+    }
+    Ok(())
+}
+
+/// With an f over all ranks the auxiliary loss and its gradient are one rank's; with one for each
+/// rank they are not.
+pub fn a_load_over_all_ranks_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
+    let n = comm.size();
+    let experts = Experts { number: 4, chosen: 2, normalized: true };
+    let (config, corpus) = config(n, |config| {
+        config.shape.family = Family::GptExperts { ffn: 32, experts };
+    });
+    let batches: Vec<Batch> =
+        (0..n).map(|rank| config.sampler(rank).batch(&corpus.train, 0, 0)).collect();
+    for scope in [Scope::Layer, Scope::Model] {
+        let auxiliary = Auxiliary { coefficient: 10.0, scope, z: 0.1 };
+        // The router's gradients, and the auxiliary loss.
+        let run = |batch: &Batch, balance: Arc<Balance>, recomputed: usize| {
+            let mut gpt = Gpt::new(&config.shape)?;
+            gpt.recompute(recomputed);
+            gpt.params.allocate(7);
+            let pass = Pass { balance: Some(balance.clone()), ..Pass::training(None) };
+            gpt.loss(batch, &pass)?.backward()?;
+            let gradients = gpt.params.gradients();
+            let routers = gpt.params.specs().iter().filter(|spec| spec.name.contains("router"));
+            let all: Vec<f32> = routers.flat_map(|spec| gradients[spec.range()].to_vec()).collect();
+            anyhow::Ok((all, balance.weighted()))
+        };
+        let (expected, loss) = run(&Batch::concat(&batches), Balance::new(auxiliary), 0)?;
+        // Blocks that are computed again pull once.
+        let again = run(&Batch::concat(&batches), Balance::new(auxiliary), 1)?;
+        assert!(same_bits(&again.0, &expected) && again.1 == loss);
+        let largest = expected.iter().fold(0f32, |most, g| most.max(g.abs()));
+        for together in [true, false] {
+            let balance = if together {
+                balance_over(comm, auxiliary)
+            } else {
+                Balance::new(auxiliary)
+            };
+            let (mut found, mine) = run(&batches[comm.rank()], balance, 1)?;
+            comm.all_reduce(&mut found, Reduce::Mean)?;
+            let mut mean = [mine];
+            comm.all_reduce(&mut mean, Reduce::Mean)?;
+            let apart = largest_difference(&found, &expected) / f64::from(largest);
+            let apart = [apart, (mean[0] - loss).abs()];
+            if together || n == 1 {
+                assert!(apart[0] < 1e-5 && apart[1] < 1e-5 * loss, "{scope:?}: {apart:?}");
+            } else {
+                assert!(apart[0] > 1e-4 && apart[1] > 1e-4, "{scope:?}: {apart:?}");
+            }
+        }
     }
     Ok(())
 }
