@@ -352,8 +352,17 @@ pub fn uneven_counts(comm: &Comm) -> anyhow::Result<()> {
         let says = format!("must add up to the {send} elements of the slice");
         assert!(error.contains(&says), "{error}");
     }
-    // Nothing of it has left a trace.
-    Ok(comm.barrier()?)
+    // Nothing of it has left a trace: a byte goes from rank 0 to the last, and all others have
+    // nothing to send, or nothing to expect.
+    let count = |is_here: bool, at: usize| -> Vec<usize> {
+        (0..n).map(|rank| usize::from(is_here && rank == at)).collect()
+    };
+    let sends = count(comm.rank() == 0, n - 1);
+    let expects = count(last, 0);
+    let mut received = vec![0u8; expects.iter().sum()];
+    comm.all_to_all_v(&vec![9u8; sends.iter().sum()], &sends, &mut received, &expects)?;
+    assert_eq!(received, vec![9; expects.iter().sum()]);
+    Ok(())
 }
 
 /// Groups of a split work independently and at the same time. Ranks are ordered by key, here

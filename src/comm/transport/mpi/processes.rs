@@ -392,15 +392,16 @@ impl Transport for Mpi {
                 (0..self.size()).map(|to| taken(counts.part(me, to))).collect();
             let places: Vec<Range<usize>> =
                 (0..self.size()).map(|from| taken(counts.place(from, me))).collect();
-            let from: Vec<u8> =
-                parts.iter().flat_map(|part| &send[part.clone()]).copied().collect();
-            let mut to = vec![0; places.iter().map(Range::len).sum()];
+            // The address of an empty vector of bytes is 1, which is Open MPI's MPI_IN_PLACE.
+            let mut from = vec![0u8];
+            parts.iter().for_each(|part| from.extend(&send[part.clone()]));
+            let mut to = vec![0u8; 1 + places.iter().map(Range::len).sum::<usize>()];
             let [leaving, arriving] = [&parts, &places].map(|ranges| Layout::of(ranges));
-            let from = Partition::new(&from[..], &leaving.counts[..], &leaving.starts[..]);
+            let from = Partition::new(&from[1..], &leaving.counts[..], &leaving.starts[..]);
             let mut into =
-                PartitionMut::new(&mut to[..], &arriving.counts[..], &arriving.starts[..]);
+                PartitionMut::new(&mut to[1..], &arriving.counts[..], &arriving.starts[..]);
             self.comm.all_to_all_varcount_into(&from, &mut into);
-            let mut arrived = &to[..];
+            let mut arrived = &to[1..];
             for place in places {
                 let (mine, rest) = arrived.split_at(place.len());
                 recv[place].copy_from_slice(mine);
