@@ -61,6 +61,13 @@ pub struct Counts {
     pub arrived: Vec<Vec<usize>>,
 }
 
+impl Counts {
+    /// From each rank to this one.
+    pub fn arriving(&self) -> Vec<usize> {
+        self.arrived.iter().map(|from| from.iter().sum()).collect()
+    }
+}
+
 impl Layer for Mixture {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let rows = x.flatten_to(D::Minus2)?;

@@ -9,6 +9,7 @@
 //! Cost: a token whose k experts are chosen evenly leaves its rank k (1 - 1/e) times, and so do the
 //! results. In all four exchanges a rank waits for the one with most copies.
 
+use super::partition::even;
 use super::wire::all_to_all_v;
 use crate::comm::{Comm, Reduce};
 use crate::model::{Arrived, Auxiliary, Balance, Counts, Deliver, Pass};
@@ -59,8 +60,7 @@ impl ExpertParallel {
 
     /// This rank's experts, out of `all`.
     pub fn share(&self, all: usize) -> Range<usize> {
-        let each = all / self.group.size();
-        self.group.rank() * each..(self.group.rank() + 1) * each
+        even(&self.group, all)
     }
 }
 
@@ -93,34 +93,33 @@ impl Deliver for ExpertParallel {
                 .map(|from| from.iter().map(|&count| count as usize).collect())
                 .collect(),
         };
-        let arrived = counts.arrived.iter().map(|from| from.iter().sum()).collect();
-        let there = self.exchange(Way::Dispatch, counts.sent.clone(), arrived, pass);
+        let there = Exchange {
+            group: self.group.clone(),
+            labels: ["dispatch", "dispatch, backward"],
+            sends: counts.sent.clone(),
+            expects: counts.arriving(),
+            precision: pass.precision,
+        };
         Ok(Arrived { rows: consume(copies, there)?, counts })
     }
 
     fn combine(&self, results: Tensor, counts: &Counts, pass: &Pass) -> Result<Tensor> {
-        let arrived = counts.arrived.iter().map(|from| from.iter().sum()).collect();
-        consume(results, self.exchange(Way::Combine, arrived, counts.sent.clone(), pass))
+        let back = Exchange {
+            group: self.group.clone(),
+            labels: ["combine", "combine, backward"],
+            sends: counts.arriving(),
+            expects: counts.sent.clone(),
+            precision: pass.precision,
+        };
+        consume(results, back)
     }
-}
-
-impl ExpertParallel {
-    fn exchange(&self, way: Way, sends: Vec<usize>, expects: Vec<usize>, pass: &Pass) -> Exchange {
-        let group = self.group.clone();
-        Exchange { group, way, sends, expects, precision: pass.precision }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Way {
-    Dispatch,
-    Combine,
 }
 
 /// Rows that change ranks; their gradients go back the same way.
 struct Exchange {
     group: Comm,
-    way: Way,
+    /// What the calls of the two passes are named.
+    labels: [&'static str; 2],
     /// Rows to each rank.
     sends: Vec<usize>,
     /// Rows from each rank.
@@ -148,20 +147,12 @@ impl TensorOp for Exchange {
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (_, width) = rows(dims)?;
-        let label = match self.way {
-            Way::Dispatch => "dispatch",
-            Way::Combine => "combine",
-        };
-        let y = self.rows(label, x, width, [&self.sends, &self.expects])?;
+        let y = self.rows(self.labels[0], x, width, [&self.sends, &self.expects])?;
         Ok((y, (self.expects.iter().sum::<usize>(), width).into()))
     }
 
     fn input_gradient(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let (_, width) = rows(dims)?;
-        let label = match self.way {
-            Way::Dispatch => "dispatch, backward",
-            Way::Combine => "combine, backward",
-        };
-        self.rows(label, dy, width, [&self.expects, &self.sends])
+        self.rows(self.labels[1], dy, width, [&self.expects, &self.sends])
     }
 }

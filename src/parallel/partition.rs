@@ -14,12 +14,19 @@
 //! padding. DeepSpeed's writer once recorded all padding on the last rank, so a run on 768 ranks
 //! could not be converted (the source on universal checkpoints; DeepSpeed pull request 6974).
 
+use crate::comm::Comm;
 use crate::tensor::{Group, Params};
 use std::ops::Range;
 
 /// Shards begin at multiples of this many elements: `nccl_start_alignment_factor` of DeepSpeed's
 /// stages 1 and 2.
 const ALIGNMENT: usize = 2;
+
+/// This rank's range of `things`, which the ranks of `group` divide evenly, in rank order.
+pub(super) fn even(group: &Comm, things: usize) -> Range<usize> {
+    let each = things / group.size();
+    group.rank() * each..(group.rank() + 1) * each
+}
 
 /// A group of tensors that are joined and cut into equal shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

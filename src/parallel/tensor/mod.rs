@@ -26,6 +26,7 @@ use crate::error::BadInput;
 use crate::mesh::Axis;
 use crate::model::{Build, Deliver, Entry, Exit, Layer, Linear, Linears, Pass, Role};
 use crate::parallel::ExpertParallel;
+use crate::parallel::partition::even;
 use crate::plan::ModelShape;
 use crate::tensor::{Copies, Cut, Param, Params, Slices, Whole};
 use candle_core::{Result, Tensor};
@@ -208,8 +209,7 @@ impl TensorParallel {
 
     /// This rank's range of `n` things, which the group's ranks divide evenly.
     fn share(&self, n: usize) -> Range<usize> {
-        let each = n / self.group.size();
-        self.group.rank() * each..(self.group.rank() + 1) * each
+        even(&self.group, n)
     }
 
     /// The operator before a column-parallel matrix.

@@ -145,7 +145,7 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
     if let Some(experts) = shape.experts() {
         // Mixtral's names: gate, up and down.
         let matrices = [("w1", ffn, d), ("w3", ffn, d), ("w2", d, ffn)];
-        block.extend(experts::block(&experts, "block_sparse_moe.gate.weight", d, &matrices));
+        block.extend(experts::block(&experts, ["block_sparse_moe.", "gate"], d, &matrices));
     }
     block
 }

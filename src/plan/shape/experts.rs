@@ -43,19 +43,17 @@ impl ModelShape {
     }
 }
 
-/// The router, which every tensor rank has, and each expert's `matrices`: name, rows, columns.
+/// The router, which every tensor rank has, and each expert's `matrices`: name, rows, columns. The
+/// names of all begin with `place`.
 pub(super) fn block(
     experts: &Experts,
-    router: &'static str,
+    [place, router]: [&str; 2],
     embd: usize,
     matrices: &[(&str, usize, usize)],
 ) -> Vec<BlockParameter> {
-    let mut all = vec![BlockParameter {
-        columns: Some(embd),
-        ..BlockParameter::copied(router, experts.number)
-    }];
-    let place = router.strip_suffix("router.weight").or(router.strip_suffix("gate.weight"));
-    let place = place.unwrap_or_default();
+    let router = format!("{place}{router}.weight");
+    let router = BlockParameter::matrix(router, experts.number, embd);
+    let mut all = vec![BlockParameter { divided: false, ..router }];
     for expert in 0..experts.number {
         for (name, rows, columns) in matrices {
             let name = format!("{place}experts.{expert}.{name}.weight");

@@ -38,7 +38,7 @@ impl ModelShape {
                     matrix("proj.weight", d, d),
                 ];
                 let matrices = [("fc", ffn, d), ("out", d, ffn)];
-                all.extend(experts::block(&experts, "router.weight", d, &matrices));
+                all.extend(experts::block(&experts, ["", "router"], d, &matrices));
                 all
             }
             Family::Llama(_) | Family::Dense(_) => dense::block(self),
