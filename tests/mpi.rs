@@ -12,7 +12,7 @@ use shardlab::comm::{Comm, CommError, Options, Reduce};
 use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::Family;
+use shardlab::plan::{Experts, Family};
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -284,6 +284,16 @@ fn suite(comm: Comm) -> Result<()> {
     };
     for mesh in meshes {
         suite::context::a_mesh_trains_what_one_rank_trains(&comm, Family::Gpt, mesh)?;
+    }
+    let experts = Experts { number: 4, chosen: 2, normalized: true };
+    let meshes: &[&str] = match ranks {
+        2 => &["dp=2,ep=2"],
+        4 => &["dp=4,ep=2,zero=2", "dp=2,cp=2,ep=4,zero=3", "dp=2,pp=2,ep=2,m=2,zero=1"],
+        _ => &[],
+    };
+    for mesh in meshes {
+        let family = Family::GptExperts { ffn: 64, experts };
+        suite::context::a_mesh_trains_what_one_rank_trains(&comm, family, mesh)?;
     }
     suite::experts::shared_experts_compute_what_one_rank_computes(&comm)?;
     suite::experts::copies_travel_in_the_type_of_the_pass(&comm)?;

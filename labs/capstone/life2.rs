@@ -264,7 +264,7 @@ impl Meshed<'_> {
     fn write(&self, job: &Job, folder: &Path) -> Result<Vec<u32>> {
         let gpt = Gpt::new(&self.plan.config.shape)?;
         gpt.params.allocate(self.plan.config.seed);
-        unshard(&[&self.pipeline, &self.tensor], self.params(), &gpt.params)?;
+        unshard(&[&self.pipeline, &self.tensor], None, self.params(), &gpt.params)?;
         if self.world.rank() > 0 {
             return Ok(Vec::new());
         }

@@ -122,7 +122,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         let start = Instant::now();
         let taken = training.step_with(text, step, &mut *observer)?;
         measured.add(&taken);
-        let ComputedStep { ran, averaged, times } = &taken.computed;
+        let ComputedStep { ran, averaged, times, .. } = &taken.computed;
         let optimizer = (times.averaged, times.updated);
         trace.pipelined(step + 1, ran, averaged, optimizer);
         seconds.push(start.elapsed().as_secs_f64());

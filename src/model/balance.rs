@@ -27,6 +27,8 @@ pub struct Auxiliary {
     /// The factor of the balancing loss; 0 leaves it out.
     pub coefficient: f64,
     pub scope: Scope,
+    /// Whether f counts the choices of all ranks; each rank counts its own otherwise.
+    pub over_ranks: bool,
     /// The factor of the z-loss; 0 leaves it out.
     pub z: f64,
 }
@@ -88,7 +90,7 @@ impl Balance {
         Arc::new(Balance { auxiliary, ..Balance::default() })
     }
 
-    /// [`Balance::new`] with an f over all ranks, whose counts `add_up` adds up.
+    /// [`Balance::new`] where `add_up` adds up the counts of all ranks for f.
     pub fn over_ranks(auxiliary: Auxiliary, add_up: AddUp) -> Arc<Balance> {
         Arc::new(Balance { auxiliary, add_up: Some(add_up), ..Balance::default() })
     }
@@ -308,7 +310,7 @@ mod tests {
     #[test]
     fn the_gradient_is_that_of_the_loss() {
         for (scope, z) in [(Scope::Layer, 0.0), (Scope::Model, 0.0), (Scope::Layer, 0.5)] {
-            let auxiliary = Auxiliary { coefficient: 0.7, scope, z };
+            let auxiliary = Auxiliary { coefficient: 0.7, scope, z, ..Auxiliary::default() };
             let (_, gradient) = run(auxiliary, &logits(), 4.0);
             for i in 0..12 {
                 let loss = |step: f32| {
@@ -326,7 +328,7 @@ mod tests {
     /// By hand: 4 and 3 and 1 of 8 copies in the first layer.
     #[test]
     fn an_even_load_costs_1_a_layer() {
-        let auxiliary = |scope| Auxiliary { coefficient: 1.0, scope, z: 0.0 };
+        let auxiliary = |scope| Auxiliary { coefficient: 1.0, scope, ..Auxiliary::default() };
         let balance = Balance::new(auxiliary(Scope::Layer));
         let x = Tensor::zeros((4, 3), candle_core::DType::F32, &Device::Cpu).unwrap();
         balance.watch("alone", &x, &CHOSEN).unwrap();

@@ -4,7 +4,7 @@
 use super::build::{Build, Role};
 use super::experts::Mixture;
 use super::layers::{Attention, Block, Heads, Layer, Mlp};
-use crate::plan::ModelShape;
+use crate::plan::{Experts, ModelShape};
 use crate::tensor::{Init, Params, Whole};
 use candle_core::Result;
 use std::ops::Range;
@@ -31,7 +31,7 @@ pub(super) fn blocks(
         let name = shape.block_name(layer);
         let whole = |part: &str, init| {
             let (name, dims) = shape.block_named(layer, part);
-            Whole::new(name, &dims, init)
+            Whole { expert: Experts::own(part), ..Whole::new(name, &dims, init) }
         };
         let norm = |part: &str| build.norm(params, whole(part, Init::Constant(1.0)));
         let linear = |part: &str, std, role| build.linear(params, whole(part, matrix(std)), role);

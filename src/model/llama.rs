@@ -4,7 +4,7 @@
 use super::build::{Build, Role};
 use super::experts::Mixture;
 use super::layers::{Block, Heads, Layer, Pass};
-use crate::plan::{LlamaExtra, ModelShape};
+use crate::plan::{Experts, LlamaExtra, ModelShape};
 use crate::tensor::{self, Init, Params, Rotations, Whole};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub(super) fn blocks(
     let block = |layer: usize| -> Result<Box<dyn Layer>> {
         let whole = |part: &str, init| {
             let (name, dims) = shape.block_named(layer, part);
-            Whole::new(name, &dims, init)
+            Whole { expert: Experts::own(part), ..Whole::new(name, &dims, init) }
         };
         let norm = |part: &str| build.rms_norm(params, whole(part, Init::Constant(1.0)), epsilon);
         let linears = |parts: &[&str], role| {

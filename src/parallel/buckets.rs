@@ -154,6 +154,18 @@ impl<T: Stored> Reducer<T> {
         Ok(std::mem::take(&mut step.averaged))
     }
 
+    /// Elements of all buckets of experts, or of all else, that the last step started, each counted
+    /// as often as it was started.
+    pub fn reduced(&self, params: &Params, expert: bool) -> usize {
+        let slot = |spec: &Arc<Spec>| self.slots[spec.index].bucket;
+        let has = |number| params.specs().iter().find(|spec| slot(spec) == number);
+        let step = self.step();
+        let buckets = step.buckets.iter().enumerate();
+        let counted = buckets
+            .filter(|(number, _)| has(*number).is_some_and(|spec| spec.whole.expert == expert));
+        counted.map(|(_, bucket)| bucket.started * bucket.numel).sum()
+    }
+
     pub fn step(&self) -> MutexGuard<'_, Averaging<T>> {
         self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -340,11 +352,6 @@ impl<T: Stored> Averaging<T> {
         self.buckets.iter().map(|bucket| bucket.numel).collect()
     }
 
-    /// Elements of all buckets that the last step started, each counted as often as it was started.
-    pub fn reduced(&self) -> usize {
-        self.buckets.iter().map(|bucket| bucket.started * bucket.numel).sum()
-    }
-
     /// Bytes of all buckets that are filling or in flight, and of vectors that are kept for later
     /// ones.
     pub fn bytes(&self) -> usize {
@@ -368,7 +375,7 @@ pub(super) fn flat_ranges(params: &Params, elements: usize) -> (Vec<Range<usize>
     let mut of = vec![0; params.specs().len()];
     for group in &params.layout().groups {
         let first = ranges.len();
-        for spec in params.specs().iter().rev().filter(|spec| spec.decays() == group.decays) {
+        for spec in params.specs().iter().rev().filter(|spec| group.has(spec)) {
             match ranges[first..].last_mut() {
                 Some(range) if range.len() < elements => range.start = spec.range().start,
                 _ => ranges.push(spec.range()),

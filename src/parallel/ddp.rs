@@ -8,6 +8,7 @@
 //! pass did not hide.
 
 use super::Averaged;
+use super::Replicas;
 use super::buckets::{Averaging, BUCKET, Reducer, Reduction, Target, flat_ranges};
 use crate::comm::algorithms::{self, Algorithm};
 use crate::comm::{self, Comm, Reduce};
@@ -57,7 +58,7 @@ impl Ddp {
     /// If the broadcast fails: a rank has ended, or made a different call.
     pub fn new(params: &Arc<Params>, comm: &Comm) -> Result<Ddp> {
         comm.broadcast(&mut params.values_mut(), 0)?;
-        let reducer = all_reducer(params, comm, BUCKET, true, None);
+        let reducer = all_reducer(params, &comm.into(), BUCKET, true, None);
         Ok(Ddp {
             params: params.clone(),
             _listener: reducer.listen(params),
@@ -99,20 +100,27 @@ impl Ddp {
 /// another order than the transport's.
 pub(super) fn all_reducer<T: Stored>(
     params: &Params,
-    comm: &Comm,
+    replicas: &Replicas,
     elements: usize,
     overlap: bool,
     algorithm: Option<Algorithm>,
 ) -> Arc<Reducer<T>> {
     let (ranges, slots) = flat_ranges(params, elements);
     let sizes = ranges.iter().map(Range::len).collect();
-    let reduction = AllReduce { comm: comm.clone(), ranges, algorithm };
+    let groups = &params.layout().groups;
+    let comm = |range: &Range<usize>| {
+        let group = groups.iter().find(|group| group.range.contains(&range.start));
+        replicas.of(group.is_some_and(|group| group.expert)).clone()
+    };
+    let comms = ranges.iter().map(comm).collect();
+    let reduction = AllReduce { comms, ranges, algorithm };
     Reducer::new(sizes, slots, None, overlap, reduction)
 }
 
 /// All-reduces each bucket.
 struct AllReduce {
-    comm: Comm,
+    /// The ranks that average each bucket.
+    comms: Vec<Comm>,
     /// Each bucket's range of the flat gradient buffer.
     ranges: Vec<Range<usize>>,
     /// `None`: the transport's own all-reduce.
@@ -123,7 +131,8 @@ impl<T: Stored> Reduction<T> for AllReduce {
     // ANCHOR: bucket
     /// Averages a bucket whose gradients are complete on this rank.
     fn start(&self, params: &Params, step: &mut Averaging<T>, bucket: usize) -> comm::Result<()> {
-        let AllReduce { comm, algorithm, .. } = self;
+        let AllReduce { comms, algorithm, .. } = self;
+        let comm = &comms[bucket];
         let range = self.ranges[bucket].clone();
         let gradients = &mut params.stored_gradients::<T>()[range.clone()];
         if step.overlap && algorithm.is_none() && comm.size() > 1 {

@@ -2,10 +2,10 @@
 //!
 //! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that ranks average
 //! together), `queue.rs` (collectives in flight), `partition.rs` (the slices that each rank holds),
-//! `norm.rs` (the norm of sharded gradients), `zero/` (sharded state), `tensor/` (tensor and
-//! sequence parallelism), `context/` (shared sequences), `experts.rs` (shared experts),
-//! `pipeline/`, `wire.rs` (what these four send), `unshard.rs` (the whole model again),
-//! `strategy.rs` (which of all these a job uses).
+//! `replicas.rs` (the ranks that hold the same), `norm.rs` (the norm of sharded gradients), `zero/`
+//! (sharded state), `tensor/` (tensor and sequence parallelism), `context/` (shared sequences),
+//! `experts.rs` (shared experts), `pipeline/`, `wire.rs` (what these four send), `unshard.rs` (the
+//! whole model again), `strategy.rs` (which of all these a job uses).
 
 mod buckets;
 pub mod context;
@@ -15,6 +15,7 @@ mod norm;
 pub mod partition;
 pub mod pipeline;
 mod queue;
+mod replicas;
 pub mod strategy;
 pub mod tensor;
 mod unshard;
@@ -25,6 +26,7 @@ pub use context::ContextParallel;
 pub use ddp::Ddp;
 pub use experts::ExpertParallel;
 pub use norm::sharded_norm;
+pub use replicas::Replicas;
 pub use strategy::Strategy;
 pub use tensor::TensorParallel;
 pub use unshard::unshard;

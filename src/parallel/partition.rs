@@ -64,14 +64,17 @@ impl Flat {
 pub struct FlatGroup {
     pub start: usize,
     pub flat: Flat,
+    /// Whether its tensors belong to experts.
+    pub expert: bool,
 }
 
 impl FlatGroup {
-    /// The groups of a model.
-    pub fn all(params: &Params, ranks: usize) -> Vec<FlatGroup> {
+    /// The groups of a model. `ranks` hold the experts (`true`), and all else.
+    pub fn all(params: &Params, ranks: impl Fn(bool) -> usize) -> Vec<FlatGroup> {
         let of = |group: &Group| FlatGroup {
             start: group.range.start,
-            flat: Flat { numel: group.range.len(), ranks },
+            flat: Flat { numel: group.range.len(), ranks: ranks(group.expert) },
+            expert: group.expert,
         };
         params.layout().groups.iter().map(of).collect()
     }
@@ -159,7 +162,7 @@ mod tests {
         for (name, shape) in [("a", &[3, 4][..]), ("gain", &[4]), ("b", &[2, 5]), ("bias", &[3])] {
             params.declare(name, shape, crate::tensor::Init::Constant(0.0)).unwrap();
         }
-        let groups = FlatGroup::all(&params, 3);
+        let groups = FlatGroup::all(&params, |_| 3);
         let [decays, rest] = groups[..] else {
             panic!("{groups:?}")
         };
@@ -194,7 +197,7 @@ mod tests {
             let flat = Flat { numel, ranks };
             let range = a.min(b).min(numel)..a.max(b).min(numel);
             let mut next = range.start;
-            for (rank, held) in (FlatGroup { start: 0, flat }).owners(range.clone()) {
+            for (rank, held) in (FlatGroup { start: 0, flat, expert: false }).owners(range.clone()) {
                 prop_assert_eq!(held.start, next);
                 prop_assert!(!held.is_empty() && flat.range(rank).start <= held.start && held.end <= flat.range(rank).end);
                 next = held.end;

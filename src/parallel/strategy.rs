@@ -43,6 +43,8 @@ pub struct Strategy {
     pub pipeline: usize,
     /// `cp`: ranks that share every sequence of a replica.
     pub context: usize,
+    /// `ep`: ranks that share the experts of every block; they are data and context ranks.
+    pub expert: usize,
     /// `cp-comm`: what context ranks send each other.
     pub exchange: Exchange,
     /// `cp-order`: which positions each context rank holds.
@@ -130,6 +132,7 @@ impl Strategy {
         tensor: 1,
         pipeline: 1,
         context: 1,
+        expert: 1,
         exchange: Exchange::Gather,
         slicing: Slicing::ZigZag,
         chunks: 1,
@@ -208,6 +211,12 @@ impl Strategy {
     pub fn check(&self, shape: &ModelShape) -> Result<(), BadInput> {
         let Strategy { tensor, pipeline, context, chunks, replicas, .. } = *self;
         let data = self.gradient_ranks();
+        if self.expert == 0 || !data.is_multiple_of(self.expert) {
+            let what =
+                format!("{} expert ranks cannot be found among {data} data ranks", self.expert);
+            let help = "ep must divide dp, or dp·cp: these ranks share the experts";
+            return Err(BadInput::new(what, help));
+        }
         if replicas == 0 || !data.is_multiple_of(replicas) {
             let what = format!("{replicas} groups cannot share {data} data ranks");
             return Err(BadInput::new(what, "shard must divide dp"));
@@ -216,8 +225,13 @@ impl Strategy {
             Family::Llama(_) => TensorParallel::check_llama(shape, tensor)?,
             _ => TensorParallel::check(shape, tensor, self.sequence)?,
         }
-        if let Some(experts) = shape.experts() {
-            self.check_experts(&experts, shape.ffn())?;
+        match shape.experts() {
+            Some(experts) => self.check_experts(&experts, shape.ffn())?,
+            None if self.expert > 1 => {
+                let what = format!("ep={}: this model has no experts to share", self.expert);
+                return Err(BadInput::new(what, "leave ep out, or give the model experts"));
+            }
+            None => {}
         }
         let comm = (self.exchange, self.slicing);
         ContextParallel::check(shape, (context, tensor), comm, self.sequence)?;
@@ -242,6 +256,11 @@ impl Strategy {
         if !(1..=number).contains(&chosen) {
             let what = format!("a token cannot have {chosen} of {number} experts");
             return Err(BadInput::new(what, format!("choose from 1 to {number} for each token")));
+        }
+        if !number.is_multiple_of(self.expert) {
+            let what =
+                format!("{number} experts cannot be divided evenly among {} ranks", self.expert);
+            return Err(BadInput::new(what, "ep must divide the experts"));
         }
         if !ffn.is_multiple_of(self.tensor) {
             let what = format!(
@@ -340,6 +359,7 @@ impl fmt::Display for Strategy {
         number("tp", self.tensor, 1);
         number("pp", self.pipeline, 1);
         number("cp", self.context, 1);
+        number("ep", self.expert, 1);
         number("chunks", self.chunks, 1);
         number("m", self.micro_batches.unwrap_or(0), 0);
         number("mb", self.micro_batch.unwrap_or(0), 0);
@@ -390,7 +410,7 @@ impl fmt::Display for Strategy {
 }
 
 const HELP: &str = "write it like dp=4,tp=2,pp=2,zero=1,sp; what is left out is 1, none or off. \
-                    Also: cp, cp-comm, cp-order, chunks, m, mb, schedule, group, partition, \
+                    Also: cp, ep, cp-comm, cp-order, chunks, m, mb, schedule, group, partition, \
                     shard, recompute, offload, tiles, order, pad";
 
 fn bad(what: String) -> BadInput {
@@ -429,6 +449,7 @@ impl FromStr for Strategy {
                 "tp" => strategy.tensor = number(1, 1 << 16)?,
                 "pp" => strategy.pipeline = number(1, 1 << 16)?,
                 "cp" => strategy.context = number(1, 1 << 16)?,
+                "ep" => strategy.expert = number(1, 1 << 16)?,
                 "cp-comm" => strategy.exchange = choice(key, value)?,
                 "cp-order" => strategy.slicing = choice(key, value)?,
                 "chunks" => strategy.chunks = number(1, 1 << 10)?,
@@ -559,6 +580,7 @@ mod tests {
             "zero=3,recompute=mlp,offload=parameters,tiles=4",
             "pp=4,m=8,schedule=zero-bubble,partition=parameters,recompute=2,order=tp-pp-dp,pad=128",
             "dp=2,tp=2,cp=4,zero=1,cp-comm=ring,cp-order=contiguous,sp",
+            "dp=4,tp=2,ep=2,zero=1",
             "pp=2,chunks=2,m=8,schedule=interleaved,group=4",
             "pp=2,chunks=2,schedule=1f1b",
         ] {
@@ -596,7 +618,7 @@ mod tests {
             ("group=4", "group=4 is for interleaved"),
             ("cp=0", "cp=0 is no whole number"),
             ("cp=2,cp-comm=mail", "cp-comm=mail is none of gather, ring, ulysses"),
-            ("ep=2", "there is no \"ep=2\""),
+            ("ep=0", "ep=0 is no whole number"),
             ("sp=1", "there is no \"sp=1\""),
         ] {
             let error = text.parse::<Strategy>().unwrap_err();
@@ -645,6 +667,8 @@ mod tests {
             ("dp=2", 5, "a token cannot have 5 of 4 experts"),
             ("tp=4", 2, "experts of width 6 cannot be divided among 4 tensor ranks"),
             ("tp=2,sp", 2, "route their own positions"),
+            ("dp=3,ep=2", 2, "2 expert ranks cannot be found among 3 data ranks"),
+            ("dp=3,ep=3", 2, "4 experts cannot be divided evenly among 3 ranks"),
         ] {
             let experts = Experts { number: 4, chosen, normalized: true };
             let shape = ModelShape {
@@ -659,7 +683,11 @@ mod tests {
             assert!(error.what.contains(says), "{text}: {error}");
             let experts = Experts { number: 4, chosen: 4, normalized: true };
             let shape = ModelShape { family: Family::GptExperts { ffn: 6, experts }, ..shape };
-            read("dp=2,tp=2").check(&shape).unwrap();
+            read("dp=2,tp=2,ep=2").check(&shape).unwrap();
+            read("dp=2,cp=2,ep=4").check(&shape).unwrap();
+            let dense = ModelShape { family: Family::Gpt, ..shape };
+            let error = read("dp=2,ep=2").check(&dense).unwrap_err();
+            assert!(error.what.contains("no experts to share"), "{error}");
         }
     }
 

@@ -5,11 +5,17 @@ use crate::tensor::Params;
 use candle_core::{Error, Result};
 
 /// Puts a model together on every rank: `whole` has the parameters that the ranks' `shards` are cut
-/// from. `groups` are this rank's groups along those axes of a mesh that shard the model.
+/// from. `groups` are this rank's groups along those axes of a mesh that shard the model, and
+/// `experts` those that share experts.
 ///
 /// # Errors
 /// If this rank does not hold its own part in f32, or a collective fails.
-pub fn unshard(groups: &[&Comm], shards: &Params, whole: &Params) -> Result<()> {
+pub fn unshard(
+    groups: &[&Comm],
+    experts: Option<&Comm>,
+    shards: &Params,
+    whole: &Params,
+) -> Result<()> {
     let values = shards.whole()?;
     for spec in whole.specs() {
         let mut sum = vec![0.0; spec.numel()];
@@ -23,7 +29,8 @@ pub fn unshard(groups: &[&Comm], shards: &Params, whole: &Params) -> Result<()> 
                 .runs(0..here.len(), |run, at| sum[at..at + run.len()].copy_from_slice(&here[run]));
         }
         // One rank has the element, the others add zeros.
-        for group in groups {
+        let experts = experts.filter(|_| spec.whole.expert);
+        for group in groups.iter().copied().chain(experts) {
             group.all_reduce(&mut sum, Reduce::Sum).map_err(Error::wrap)?;
         }
         whole.values_mut()[spec.range()].copy_from_slice(&sum);

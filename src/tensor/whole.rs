@@ -25,6 +25,8 @@ pub struct Whole {
     pub name: String,
     pub shape: Vec<usize>,
     pub init: Init,
+    /// Whether it belongs to one expert of several, which not all data ranks need to hold.
+    pub expert: bool,
 }
 
 /// The elements of a whole that a parameter consists of, in order.
@@ -54,7 +56,12 @@ pub enum Copies {
 
 impl Whole {
     pub fn new(name: impl Into<String>, shape: &[usize], init: Init) -> Whole {
-        Whole { name: name.into(), shape: shape.to_vec(), init }
+        Whole {
+            name: name.into(),
+            shape: shape.to_vec(),
+            init,
+            expert: false,
+        }
     }
 
     /// The number of rows, and of elements per row. A vector has one element per row.

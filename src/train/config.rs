@@ -4,7 +4,7 @@
 use super::schedule::LrSchedule;
 use crate::checkpoint::Settings;
 use crate::data::{Corpus, Sampler, Sampling};
-use crate::model::Pass;
+use crate::model::{Auxiliary, Pass};
 use crate::optim::AdamWConfig;
 use crate::parallel::ZeroConfig;
 use crate::parallel::zero::Stage;
@@ -47,6 +47,8 @@ pub struct Config {
     /// The largest global norm of a step's gradients; 0 turns clipping off.
     pub clip: f64,
     pub dropout: f64,
+    /// What keeps the choices of routers even, in a model with experts.
+    pub auxiliary: Auxiliary,
     /// The type in which parameters are stored, and of what matrix products read.
     pub precision: Precision,
     /// The type in which gradients are kept, and summed between ranks.
@@ -77,6 +79,7 @@ impl Default for Config {
             adamw: AdamWConfig::default(),
             clip: 1.0,
             dropout: 0.0,
+            auxiliary: Auxiliary::default(),
             precision: Precision::F32,
             reduce: Precision::F32,
             seed: 1337,
@@ -118,7 +121,7 @@ impl Config {
     pub fn settings(&self, text: &[u32]) -> Settings {
         let schedule = &self.schedule;
         let adamw = &self.adamw;
-        let all = [
+        let mut all = vec![
             ("data", sha256::hex(bytemuck::cast_slice(text)).into()),
             ("sampler", format!("{:?}", self.sampling).to_lowercase().into()),
             ("batch", self.batch.into()),
@@ -136,6 +139,15 @@ impl Config {
             ("dtype", self.precision.name().into()),
             ("reduce-dtype", self.reduce.name().into()),
         ];
+        if self.shape.experts().is_some() {
+            let Auxiliary { coefficient, scope, over_ranks, z } = self.auxiliary;
+            all.extend([
+                ("aux-loss", coefficient.into()),
+                ("aux-scope", format!("{scope:?}").to_lowercase().into()),
+                ("aux-over-ranks", over_ranks.into()),
+                ("z-loss", z.into()),
+            ]);
+        }
         all.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
     }
 

@@ -10,11 +10,14 @@ use crate::checkpoint;
 use crate::comm::{Comm, Reduce};
 use crate::data::{Batch, Sampler};
 use crate::mesh::{Axis, Mesh};
-use crate::model::{Build, Gpt, Pass, Plain, Tiled};
+use crate::model::{Balance, Build, Gpt, Pass, Plain, Tiled};
+use crate::parallel::experts::balance_over;
 use crate::parallel::pipeline::{Instruction, Stages, StepRecord};
 use crate::parallel::strategy::{Offloaded, Strategy};
 use crate::parallel::zero::Offload;
-use crate::parallel::{Averaged, ContextParallel, TensorParallel, Zero, ZeroConfig};
+use crate::parallel::{
+    Averaged, ContextParallel, ExpertParallel, Replicas, TensorParallel, Zero, ZeroConfig,
+};
 use crate::tensor::{Listener, Params, Spec, counted};
 use anyhow::{Result, bail, ensure};
 use std::ops::Range;
@@ -56,6 +59,8 @@ pub struct Training {
     pub tensor: TensorParallel,
     /// The ranks that share this rank's sequences.
     pub context: ContextParallel,
+    /// The ranks that hold the same, and those that share experts.
+    pub replicas: Replicas,
     /// This rank's layers.
     pub stages: Stages,
     pub zero: Zero,
@@ -125,6 +130,9 @@ pub struct ComputedStep {
     pub ran: StepRecord,
     /// The time of each collective on gradients, in the order of the backward pass.
     pub averaged: Vec<Averaged>,
+    /// What watched the routers in each micro-batch, if the model has experts: those of the layers
+    /// that are here.
+    pub balances: Vec<Arc<Balance>>,
     pub times: StepTimes,
 }
 
@@ -256,14 +264,20 @@ impl<'a> Setup<'a> {
         let context = ContextParallel::new(context, strategy.exchange, strategy.slicing);
 
         // Tensor ranks cut every matrix; pipeline ranks divide the layers that are made of them.
+        // Among data and context ranks neighbours share the experts.
+        let replicas = Replicas::sharing_experts(data, strategy.expert)?;
+
         let group = mesh.group(Axis::Tensor).clone();
         let mut tensor = TensorParallel::new(group).pad_vocabulary_to(strategy.vocabulary_multiple);
         if strategy.sequence && strategy.tensor > 1 {
             tensor = tensor.sequence_parallel();
         }
+        if let Some(experts) = replicas.experts() {
+            tensor = tensor.with_experts(ExpertParallel::new(experts.clone()));
+        }
         let build = match layers {
             Some(layers) => layers(&tensor),
-            None if strategy.tensor > 1 => Box::new(tensor.clone()),
+            None if strategy.tensor > 1 || strategy.expert > 1 => Box::new(tensor.clone()),
             None if strategy.tiles > 1 => Box::new(Tiled(strategy.tiles)),
             None => Box::new(Plain),
         };
@@ -284,15 +298,15 @@ impl<'a> Setup<'a> {
             (Some(_), Some(_)) => bail!(
                 "a training begins with given values or with a folder's weights, not with both"
             ),
-            (Some(values), None) => Zero::begin_with(&params, data, zero, &*values)?,
+            (Some(values), None) => Zero::begin_with(&params, &replicas, zero, &*values)?,
             (None, Some(folder)) => {
                 params.allocate(config.seed);
-                if data.rank() == 0 {
+                if data.rank() < strategy.expert {
                     checkpoint::load(folder, &params)?;
                 }
-                Zero::new(&params, data, zero)?
+                Zero::new(&params, &replicas, zero)?
             }
-            (None, None) => Zero::init(&params, data, zero, config.seed)?,
+            (None, None) => Zero::init(&params, &replicas, zero, config.seed)?,
         };
         // Where the axes meet: one norm of all gradients, and the tied table of both ends.
         let zero = zero.with_tensor(&tensor)?.with_pipeline(pipeline)?;
@@ -306,6 +320,7 @@ impl<'a> Setup<'a> {
             mesh,
             tensor,
             context,
+            replicas,
             stages,
             zero,
             whole: None,
@@ -371,7 +386,8 @@ impl Training {
         let averages = self.average()?; // waits: now each rank has the mean of what it updates
         let averaged = Instant::now();
         let times = StepTimes { begun, drawn, passed, averaged, updated: averaged };
-        Ok(ComputedStep { ran, averaged: averages, times })
+        let balances = micro_batches.iter().filter_map(|(_, pass)| pass.balance.clone()).collect();
+        Ok(ComputedStep { ran, averaged: averages, balances, times })
     }
     // ANCHOR_END: step
 
@@ -408,10 +424,22 @@ impl Training {
             let pass = self.config.pass(step, &batch.sequences);
             let (batch, pass) = self.context.share(batch, pass);
             let pass = self.tensor.pass(pass, batch.length);
+            let pass = Pass { balance: self.balance(), ..pass };
             micro_batches.push((batch, pass));
         }
         self.weigh(&mut micro_batches)?;
         Ok(micro_batches)
+    }
+
+    /// Watches the routers of one pass, if the model has such.
+    fn balance(&self) -> Option<Arc<Balance>> {
+        let Config { shape, auxiliary, .. } = &self.config;
+        shape.experts()?;
+        Some(if auxiliary.over_ranks {
+            balance_over(self.replicas.all(), *auxiliary)
+        } else {
+            Balance::new(*auxiliary)
+        })
     }
 
     /// Gives each pass its part of the step's tokens as its weight, where parts can differ: among
@@ -514,7 +542,8 @@ impl Training {
     /// # Errors
     /// If parameters cannot be gathered, and those of `work`.
     pub fn whole<R>(&mut self, work: impl FnOnce(&Gpt) -> Result<R>) -> Result<R> {
-        if self.strategy.tensor == 1 && self.strategy.pipeline == 1 {
+        let Strategy { tensor, pipeline, expert, .. } = self.strategy;
+        if tensor == 1 && pipeline == 1 && expert == 1 {
             let Training { zero, stages, .. } = self;
             return zero.whole(|| work(&stages.chunks[0]));
         }
@@ -527,9 +556,10 @@ impl Training {
             }
         };
         let groups = [self.tensor.group(), self.stages.group()];
+        let experts = self.replicas.experts();
         let params = &self.stages.chunks[0].params;
         self.zero
-            .whole(|| Ok(crate::parallel::unshard(&groups, params, &whole.params)?))?;
+            .whole(|| Ok(crate::parallel::unshard(&groups, experts, params, &whole.params)?))?;
         work(self.whole.insert(whole))
     }
 

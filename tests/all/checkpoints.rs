@@ -10,8 +10,10 @@ use shardlab::data::{Corpus, Sampling};
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::Coordinates;
+use shardlab::model::{Auxiliary, Scope};
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Strategy, ZeroConfig};
+use shardlab::plan::{Experts, Family};
 use shardlab::tensor::Precision;
 use shardlab::train::{AdamWConfig, Config, LrSchedule};
 use std::collections::BTreeSet;
@@ -213,7 +215,10 @@ fn checkpoints_of_other_runs_stay() {
 /// setting that this gives.
 #[test]
 fn no_setting_is_left_out_of_the_comparison() {
-    let (original, corpus) = config(2, |_| ());
+    let (original, corpus) = config(2, |config| {
+        let experts = Experts { number: 2, chosen: 1, normalized: false };
+        config.shape.family = Family::GptExperts { ffn: 8, experts };
+    });
     // A new field does not compile here. It needs an edit below, or a reason: the model's shape,
     // the seed and the number of ranks are the job's own, more steps are the same run, and no flag
     // changes epsilon.
@@ -228,12 +233,13 @@ fn no_setting_is_left_out_of_the_comparison() {
         adamw: AdamWConfig { beta1: _, beta2: _, epsilon: _, weight_decay: _ },
         clip: _,
         dropout: _,
+        auxiliary: Auxiliary { coefficient: _, scope: _, over_ranks: _, z: _ },
         precision: _,
         reduce: _,
         seed: _,
     } = original;
     type Edit = fn(&mut Config);
-    let edits: [(Edit, &[&str]); 15] = [
+    let edits: [(Edit, &[&str]); 19] = [
         (|c| c.sampling = Sampling::Seeds, &["sampler"]),
         (|c| c.batch += 1, &["batch", "global-batch"]),
         (|c| c.grad_accum += 1, &["global-batch", "grad-accum"]),
@@ -247,6 +253,10 @@ fn no_setting_is_left_out_of_the_comparison() {
         (|c| c.adamw.beta2 = 0.5, &["beta2"]),
         (|c| c.clip *= 2.0, &["clip"]),
         (|c| c.dropout += 0.1, &["dropout"]),
+        (|c| c.auxiliary.coefficient += 0.1, &["aux-loss"]),
+        (|c| c.auxiliary.scope = Scope::Model, &["aux-scope"]),
+        (|c| c.auxiliary.over_ranks = true, &["aux-over-ranks"]),
+        (|c| c.auxiliary.z += 0.1, &["z-loss"]),
         (|c| c.precision = Precision::Bf16, &["dtype"]),
         (|c| c.reduce = Precision::Bf16, &["reduce-dtype"]),
     ];
@@ -266,7 +276,7 @@ fn no_setting_is_left_out_of_the_comparison() {
 
     let dir = tempfile::tempdir().unwrap();
     after_saves(1, dir.path(), |all, _| {
-        for name in settings.keys() {
+        for name in all.job.settings.keys() {
             let mut job = all.job.clone();
             job.settings.insert(name.clone(), "changed".into());
             let other = Checkpoints::new(&all.dir, 1, job, &all.comm);

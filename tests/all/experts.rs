@@ -9,12 +9,13 @@ use shardlab::data::Batch;
 use shardlab::launch;
 use shardlab::model::{Auxiliary, Balance, Llama, Pass, Scope};
 use shardlab::parallel::Strategy;
+use shardlab::parallel::zero::Stage;
 use shardlab::plan::{Experts, Family, LlamaExtra, ModelShape, Rope};
 use shardlab::tensor::read;
 use shardlab::train::global_norm;
 use std::path::Path;
 
-/// Experts that every rank holds whole: those of the axes that a model without experts has.
+/// Experts that every rank holds, and experts that ranks share.
 #[test]
 fn a_mesh_trains_what_one_rank_trains() {
     let experts = Experts { number: 4, chosen: 2, normalized: true };
@@ -29,6 +30,18 @@ fn a_mesh_trains_what_one_rank_trains() {
         "cp=2",
         "pp=2,m=2,zero=1",
         "dp=2,tp=2,pp=2,m=2,zero=1,recompute=full",
+        "dp=2,ep=2",
+        "dp=2,ep=2,zero=1",
+        "dp=2,ep=2,zero=2",
+        "dp=2,ep=2,zero=3",
+        "dp=4,ep=2",
+        "dp=4,ep=2,zero=1",
+        "dp=4,ep=2,zero=2",
+        "dp=4,ep=2,zero=3",
+        "cp=2,ep=2,cp-comm=ring",
+        "dp=2,cp=2,ep=4,zero=3",
+        "dp=2,tp=2,ep=2,zero=2",
+        "dp=2,pp=2,ep=2,m=2,zero=1,recompute=full",
     ] {
         let ranks = strategy.parse::<Strategy>().unwrap().ranks();
         launch::run(ranks, |comm| {
@@ -47,6 +60,14 @@ fn shared_experts_compute_what_one_rank_computes() {
             suite::a_load_over_all_ranks_is_one_ranks(&comm)
         })
         .unwrap();
+    }
+}
+
+#[test]
+fn shared_experts_are_saved() {
+    for stage in Stage::ALL {
+        let dir = tempfile::tempdir().unwrap();
+        launch::run(2, |comm| suite::shared_experts_are_saved(&comm, stage, dir.path())).unwrap();
     }
 }
 
@@ -143,7 +164,11 @@ fn mixtral_is_that_of_transformers() {
         assert!(largest < 3e-5, "{name}: logits off by {largest:e}");
 
         for coefficient in [coefficient, 0.0] {
-            let balance = Balance::new(Auxiliary { coefficient, scope: Scope::Model, z: 0.0 });
+            let balance = Balance::new(Auxiliary {
+                coefficient,
+                scope: Scope::Model,
+                ..Auxiliary::default()
+            });
             let pass = Pass { balance: Some(balance.clone()), ..Pass::training(None) };
             model.params.zero_gradients();
             let loss = model.loss(&batch, &pass).unwrap();

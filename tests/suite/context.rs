@@ -5,7 +5,7 @@ use candle_core::{DType, Device, Tensor, Var};
 use shardlab::comm::Comm;
 use shardlab::data::{Batch, Uniform};
 use shardlab::difference::{largest_difference, same_bits};
-use shardlab::model::{Heads, Pass};
+use shardlab::model::{Auxiliary, Heads, Pass};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::context::{ContextParallel, Exchange, Slicing};
 use shardlab::plan::Family;
@@ -202,6 +202,14 @@ pub fn a_mesh_trains_what_one_rank_trains(
         (config.dropout, config.clip, config.shape.heads) = (0.1, 0.5, 4);
         config.shape.family = family;
         config.grad_accum = strategy.micro_batches.unwrap_or(1);
+        // Each micro-batch has an f of its own, which makes another loss.
+        let coefficient = if config.grad_accum == 1 { 1.0 } else { 0.0 };
+        config.auxiliary = Auxiliary {
+            coefficient,
+            over_ranks: true,
+            z: 0.01,
+            ..Auxiliary::default()
+        };
     });
     let text = &corpus.train;
     let mut training = Training::new(&config, &strategy, world)?;

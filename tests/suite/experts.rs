@@ -1,14 +1,19 @@
 //! Experts that ranks share, compared with all of them on one rank.
 
-use super::trained::{config, loss_rounding};
+use super::trained::{checkpoints, config, loss_rounding};
+use shardlab::checkpoint::{Resume, universal};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::difference::{largest_difference, same_bits};
 use shardlab::model::{Auxiliary, Balance, Gpt, Pass, Scope};
 use shardlab::parallel::experts::balance_over;
-use shardlab::parallel::{ExpertParallel, TensorParallel};
+use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{ExpertParallel, Strategy, TensorParallel};
 use shardlab::plan::{Experts, Family};
 use shardlab::tensor::Precision;
+use shardlab::train::{Config, Training};
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Ranks with a batch each, and a part of the experts each, have one rank's loss and gradients: an
@@ -136,7 +141,7 @@ pub fn a_load_over_all_ranks_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
     let batches: Vec<Batch> =
         (0..n).map(|rank| config.sampler(rank).batch(&corpus.train, 0, 0)).collect();
     for scope in [Scope::Layer, Scope::Model] {
-        let auxiliary = Auxiliary { coefficient: 10.0, scope, z: 0.1 };
+        let auxiliary = Auxiliary { coefficient: 10.0, scope, over_ranks: true, z: 0.1 };
         // The router's gradients, and the auxiliary loss.
         let run = |batch: &Batch, balance: Arc<Balance>, recomputed: usize| {
             let mut gpt = Gpt::new(&config.shape)?;
@@ -174,4 +179,39 @@ pub fn a_load_over_all_ranks_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Ranks that share experts save, and continue as if they had not ended. What they saved also is
+/// one rank's training, by way of a universal checkpoint. `dir` is a folder that all ranks reach.
+pub fn shared_experts_are_saved(comm: &Comm, stage: Stage, dir: &Path) -> anyhow::Result<()> {
+    let experts = Experts { number: 4, chosen: 2, normalized: true };
+    let (config, corpus) = config(comm.size(), |config| {
+        config.shape.family = Family::GptExperts { ffn: 32, experts };
+    });
+    let strategy = Strategy { expert: comm.size(), ..Strategy::data(comm.size(), stage) };
+    let begin = || Training::new(&config, &strategy, comm);
+    let all = checkpoints(comm, &config, dir, strategy);
+    let train = |training: &mut Training, steps: Range<usize>| -> anyhow::Result<Vec<u64>> {
+        let step = |step| Ok(training.step(&corpus.train, step)?.loss.to_bits());
+        steps.map(step).collect()
+    };
+    let mut uninterrupted = begin()?;
+    train(&mut uninterrupted, 0..2)?;
+    let folder = all.save(2, &mut uninterrupted.zero, &2usize)?;
+    let saved = uninterrupted.whole(|gpt| Ok(gpt.params.values().clone()))?;
+    let losses = train(&mut uninterrupted, 2..4)?;
+
+    let mut resumed = begin()?;
+    let found = all.resume::<usize>(&Resume::Auto, &mut resumed.zero)?.expect("a checkpoint");
+    assert_eq!(train(&mut resumed, found.record..4)?, losses, "{strategy}");
+
+    if comm.rank() == 0 {
+        let universal = universal::merge(&folder, &dir.join("universal"))?;
+        let one = Config { ranks: 1, ..config.clone() };
+        let mut alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
+        universal.restore::<usize>(&Comm::alone(), &mut alone.zero)?;
+        let values = alone.whole(|gpt| Ok(gpt.params.values().clone()))?;
+        assert!(same_bits(&values, &saved), "{strategy}");
+    }
+    Ok(comm.barrier()?)
 }

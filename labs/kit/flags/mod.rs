@@ -46,6 +46,7 @@ pub use zero::ZeroFlags;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
+use shardlab::model::Auxiliary;
 use shardlab::named::{self, NamedValue};
 use shardlab::parallel::Strategy;
 use shardlab::train::Config;
@@ -99,6 +100,7 @@ impl TrainFlags {
             adamw,
             clip,
             dropout: self.model.dropout,
+            auxiliary: Auxiliary::default(),
             precision: self.precision.dtype,
             reduce: self.precision.reduce_dtype,
             seed: self.seed,

@@ -5,7 +5,10 @@ use anyhow::Error;
 use shardlab::train::{Config, Diverged};
 
 /// Settings whose flag has the same name, with `-` for `_`.
-const SETTINGS: [&str; 32] = [
+const SETTINGS: [&str; 36] = [
+    "aux_loss",
+    "aux_over_ranks",
+    "aux_scope",
     "batch",
     "beta1",
     "beta2",
@@ -38,6 +41,7 @@ const SETTINGS: [&str; 32] = [
     "train_range_to_skip",
     "warmup",
     "weight_decay",
+    "z_loss",
 ];
 
 /// Settings whose flag has another name.

@@ -145,10 +145,8 @@ impl DsConfig {
             schedule: LrSchedule::constant(self.lr),
             adamw: self.adamw,
             clip: self.clip,
-            dropout: 0.0,
-            precision: Precision::F32,
-            reduce: Precision::F32,
             seed: 0,
+            ..Config::default()
         }
     }
 

@@ -67,7 +67,7 @@ pub(crate) fn slices(stage: Stage, ranks: usize) -> Result<Vec<Slice>> {
                 let of = |spec: &Arc<Spec>| Sharded { numel: spec.numel(), ranks }.shard_numel();
                 params.specs().iter().map(of).sum()
             }
-            _ => FlatGroup::all(&params, ranks)
+            _ => FlatGroup::all(&params, |_| ranks)
                 .iter()
                 .map(|group| group.flat.shard_numel())
                 .sum(),

@@ -292,8 +292,8 @@ impl<M: Chunk> Stages<M> {
                     Some(held.take(self, stage + 1, op)?)
                 };
                 if let Some(balance) = &pass.balance {
-                    let weight = pass.weight.unwrap_or(1.0);
-                    balance.scale(self.loss_scale * weight / micro_batches as f64);
+                    // Routers see every position, whether its target counts or not.
+                    balance.scale(self.loss_scale / micro_batches as f64);
                 }
                 let backward = || match &dy {
                     None => output.backward(),

@@ -12,10 +12,10 @@ impl Zero {
 
     /// Elements that the last step communicated, over all ranks. Padding does not count.
     pub fn volumes(&self) -> Volumes {
-        let [gathered, reduced] = self.engine.volumes();
+        let [all, experts] = [false, true].map(|expert| self.engine.volumes(expert));
         Volumes {
-            gathered,
-            reduced,
+            gathered: all[0] + experts[0],
+            reduced: all[1] + experts[1],
             gathered_bytes: self.config.precision.bytes(),
             reduced_bytes: self.config.reduce.bytes(),
         }
@@ -23,23 +23,27 @@ impl Zero {
 
     /// Bytes that each rank sends in a step like the last one, by the formula. In a gather, each of
     /// n ranks sends (n-1)/n of the elements, and the same in a reduction. Stage 0 does both with
-    /// gradients. The other stages also compute a norm.
+    /// gradients. The other stages also compute a norm. Experts have n of their own.
     pub fn bytes_a_step(&self) -> f64 {
-        let Volumes { gathered, reduced, gathered_bytes, reduced_bytes } = self.volumes();
-        let ranks = self.comm.size() as f64;
-        let share = (ranks - 1.0) / ranks;
-        let gathered = gathered * gathered_bytes;
-        let reduced = reduced * reduced_bytes;
-        match self.config.stage {
-            Stage::Ddp => 2.0 * share * reduced as f64,
-            _ => share * (gathered + reduced) as f64 + self.norm_bytes() as f64,
-        }
+        let bytes = |expert| {
+            let ranks = self.replicas.of(expert).size() as f64;
+            let share = (ranks - 1.0) / ranks;
+            let [gathered, reduced] = self.engine.volumes(expert);
+            let gathered = gathered * self.config.precision.bytes();
+            let reduced = reduced * self.config.reduce.bytes();
+            match self.config.stage {
+                Stage::Ddp => 2.0 * share * reduced as f64,
+                _ => share * (gathered + reduced) as f64,
+            }
+        };
+        bytes(false) + bytes(true) + self.norm_bytes() as f64
     }
 
     /// Bytes that rank 0 sends for one global norm: 4 in an all-reduce of one f32, which a
     /// different rank reduces, and 16 in an all-reduce of two f64, of which rank 0 reduces one.
     pub fn norm_bytes(&self) -> usize {
-        if self.comm.size() > 1 && self.config.stage > Stage::Ddp {
+        let sharded = self.config.stage > Stage::Ddp || self.replicas.experts().is_some();
+        if self.replicas.all().size() > 1 && sharded {
             20
         } else {
             0

@@ -44,8 +44,8 @@ pub(super) trait StageEngine {
     /// Calls `each` with every parameter, whole and in f32.
     fn each(&mut self, each: &mut Each) -> Result<()>;
     fn memory(&self) -> MemoryUsage;
-    /// Elements that the last step gathered and reduced.
-    fn volumes(&self) -> [usize; 2];
+    /// Elements of experts, or of all else, that the last step gathered and reduced.
+    fn volumes(&self, expert: bool) -> [usize; 2];
     fn events(&mut self) -> Vec<Event> {
         Vec::new()
     }
@@ -96,4 +96,9 @@ pub(super) fn add_copies<T: Stored>(
         rest = after;
     }
     Ok(())
+}
+
+/// Multiplies stored gradients.
+pub(super) fn scale<T: Stored>(gradients: &mut [T], factor: f32) {
+    T::change(gradients, |numbers| numbers.iter_mut().for_each(|g| *g *= factor));
 }

@@ -15,6 +15,7 @@ use super::units::{Unit, Units, Wrap};
 use super::{Event, EventKind};
 use crate::comm::Comm;
 use crate::optim::{InitialValues, StateStore, StoredBytes, Windowed, initial_store};
+use crate::parallel::Replicas;
 use crate::parallel::queue::Queue;
 use crate::tensor::{Params, ShardedValues, Spec, Stored};
 use anyhow::{Result, ensure};
@@ -25,7 +26,7 @@ use std::time::Instant;
 
 /// Gathers units of parameters, and frees them. Values are stored as `T`.
 pub struct Gatherer<T> {
-    comm: Comm,
+    replicas: Replicas,
     pub(super) units: Arc<Units>,
     prefetch_bucket: usize,
     state: Mutex<GatherState<T>>,
@@ -83,14 +84,14 @@ impl<T: Stored> Gatherer<T> {
         threshold: usize,
         begin: InitialValues,
     ) -> Result<Gatherer<T>> {
-        let units = Arc::new(Units::new(params.specs(), comm.size(), wrap, threshold));
-        let values = initial_store::<T>(&units.fragments(comm.rank()), begin, None)?;
-        Ok(Gatherer::new(comm, units, values, 0))
+        let units = Arc::new(Units::new(params.specs(), |_| comm.size(), wrap, threshold));
+        let values = initial_store::<T>(&units.fragments(|_| comm.rank()), begin, None)?;
+        Ok(Gatherer::new(&comm.into(), units, values, 0))
     }
 
     /// `values` are this rank's shards.
     pub(super) fn new(
-        comm: &Comm,
+        replicas: &Replicas,
         units: Arc<Units>,
         values: StateStore<T>,
         prefetch_bucket: usize,
@@ -108,7 +109,7 @@ impl<T: Stored> Gatherer<T> {
             peak_bytes: 0,
         };
         Gatherer {
-            comm: comm.clone(),
+            replicas: replicas.clone(),
             units,
             prefetch_bucket,
             state: Mutex::new(state),
@@ -214,11 +215,12 @@ impl<T: Stored> Gatherer<T> {
 
     /// Starts to gather a unit.
     fn start(&self, state: &mut GatherState<T>, number: usize) -> Result<()> {
-        let Unit { shard, start, .. } = self.units.units[number];
-        let mut all = vec![T::zeroed(); shard * self.units.ranks];
-        all[self.comm.rank() * shard..][..shard]
+        let Unit { shard, start, expert, ranks, .. } = self.units.units[number];
+        let comm = self.replicas.of(expert);
+        let mut all = vec![T::zeroed(); shard * ranks];
+        all[comm.rank() * shard..][..shard]
             .copy_from_slice(&state.values.window(start..start + shard)?);
-        state.in_flight.push(number, all.len(), self.comm.start_all_gather(all)?);
+        state.in_flight.push(number, all.len(), comm.start_all_gather(all)?);
         state.note_bytes();
         Ok(())
     }
@@ -257,14 +259,15 @@ impl<T: Stored> Gatherer<T> {
         Ok(())
     }
 
-    /// Elements of all parameters that the last step gathered, each counted as often as it was
-    /// gathered.
-    pub(super) fn gathered_per_step(&self) -> usize {
+    /// Elements of all experts, or of all else, that the last step gathered, each counted as often
+    /// as it was gathered.
+    pub(super) fn gathered_per_step(&self, expert: bool) -> usize {
         let units = &self.units.units;
         let persistent = units.iter().filter(|unit| unit.persistent);
         let state = self.state();
         let asked = state.order.units.iter().map(|&number| &units[number]);
-        persistent.chain(asked).map(|unit| unit.numel).sum()
+        let all = persistent.chain(asked).filter(|unit| unit.expert == expert);
+        all.map(|unit| unit.numel).sum()
     }
 
     /// Bytes of this rank's shards.

@@ -22,6 +22,9 @@
 //! then different. So stages 0 and 1 agree bitwise, stages 2 and 3 agree bitwise, and the two pairs
 //! agree within rounding.
 //!
+//! Where data ranks share experts ([`Replicas`]), fewer of them hold the same expert: n is theirs
+//! for it, and its gradient is divided as any other.
+//!
 //! Reading order: `config.rs` (the choices), `mod.rs` (the one interface), `engine.rs` (what
 //! differs between stages), `replicated.rs` and `reduce.rs` (stages 0 to 2), `units.rs`,
 //! `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP), `account.rs` (what it says of
@@ -42,7 +45,7 @@ pub use config::{Stage, ZeroConfig};
 pub use gather::Gatherer;
 pub use units::{Unit, Wrap};
 
-use super::{Averaged, TensorParallel};
+use super::{Averaged, Replicas, TensorParallel};
 use crate::comm::{Comm, Reduce};
 use crate::optim::{Fragment, InitialValues, State, clip_scale};
 use crate::tensor::{Copies, Numbers, Params, Precision, ShardedValues, Spec, Storage, Stored};
@@ -95,7 +98,7 @@ pub struct Zero {
     params: Arc<Params>,
     config: ZeroConfig,
     /// The ranks that shard the state.
-    comm: Comm,
+    replicas: Replicas,
     /// The builder of the model, if tensor parallelism shards it.
     tensor: Option<TensorParallel>,
     pipeline: Option<Ends>,
@@ -116,13 +119,21 @@ impl Zero {
     /// # Errors
     /// If `params` are not allocated in f32, if the broadcast fails, or an offload file cannot be
     /// made.
-    pub fn new(params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
-        comm.broadcast(&mut params.whole_mut()?, 0)?;
+    pub fn new(
+        params: &Arc<Params>,
+        replicas: impl Into<Replicas>,
+        config: ZeroConfig,
+    ) -> Result<Zero> {
+        let replicas = replicas.into();
+        for group in &params.layout().groups {
+            let values = &mut params.whole_mut()?[group.range.clone()];
+            replicas.of(group.expert).broadcast(values, 0)?;
+        }
         params.set_gradients(Storage::Unallocated);
         let Storage::Local(Numbers::F32(values)) = params.set_values(Storage::Unallocated) else {
             unreachable!("they are whole")
         };
-        Zero::begin_with(params, comm, config, &|spec, elements, out| {
+        Zero::begin_with(params, &replicas, config, &|spec, elements, out| {
             out.copy_from_slice(&values[spec.range()][elements]);
         })
     }
@@ -133,10 +144,16 @@ impl Zero {
     ///
     /// # Errors
     /// If the broadcast of the seed fails, or an offload file cannot be made.
-    pub fn init(params: &Arc<Params>, comm: &Comm, config: ZeroConfig, seed: u64) -> Result<Zero> {
+    pub fn init(
+        params: &Arc<Params>,
+        replicas: impl Into<Replicas>,
+        config: ZeroConfig,
+        seed: u64,
+    ) -> Result<Zero> {
+        let replicas = replicas.into();
         let mut seed = [seed];
-        comm.broadcast(&mut seed, 0)?;
-        Zero::begin_with(params, comm, config, &|spec, elements, out| {
+        replicas.all().broadcast(&mut seed, 0)?;
+        Zero::begin_with(params, &replicas, config, &|spec, elements, out| {
             spec.initial(seed[0], elements, out)
         })
     }
@@ -148,25 +165,35 @@ impl Zero {
     /// If an offload file cannot be made or written.
     pub fn begin_with(
         params: &Arc<Params>,
-        comm: &Comm,
+        replicas: impl Into<Replicas>,
         config: ZeroConfig,
         begin: InitialValues,
     ) -> Result<Zero> {
+        let replicas = &replicas.into();
         let engine = match (config.precision, config.reduce) {
-            (Precision::F32, Precision::F32) => engine::<f32, f32>(params, comm, &config, begin)?,
-            (Precision::F32, Precision::Bf16) => engine::<f32, bf16>(params, comm, &config, begin)?,
-            (Precision::Bf16, Precision::F32) => engine::<bf16, f32>(params, comm, &config, begin)?,
+            (Precision::F32, Precision::F32) => {
+                engine::<f32, f32>(params, replicas, &config, begin)?
+            }
+            (Precision::F32, Precision::Bf16) => {
+                engine::<f32, bf16>(params, replicas, &config, begin)?
+            }
+            (Precision::Bf16, Precision::F32) => {
+                engine::<bf16, f32>(params, replicas, &config, begin)?
+            }
             (Precision::Bf16, Precision::Bf16) => {
-                engine::<bf16, bf16>(params, comm, &config, begin)?
+                engine::<bf16, bf16>(params, replicas, &config, begin)?
             }
         };
         let counted = params.specs().iter().filter(|spec| spec.copies.counts());
-        let numel = counted.map(|spec| spec.numel()).sum();
+        let parts = replicas.experts().map_or(1, Comm::size);
+        let numel = counted
+            .map(|spec| spec.numel() * if spec.whole.expert { parts } else { 1 })
+            .sum();
         Ok(Zero {
             engine,
             params: params.clone(),
             config,
-            comm: comm.clone(),
+            replicas: replicas.clone(),
             tensor: None,
             pipeline: None,
             numel,
@@ -263,7 +290,9 @@ impl Zero {
         let pipeline = self.pipeline.iter().map(|pipeline| &pipeline.group);
         let mut comms: Vec<&Comm> = tensor.chain(pipeline).collect();
         if self.config.stage > Stage::Ddp {
-            comms.push(&self.comm);
+            comms.push(self.replicas.all());
+        } else {
+            comms.extend(self.replicas.experts());
         }
         if self.config.local_norm {
             comms.clear();
@@ -412,13 +441,13 @@ impl Zero {
 /// The mechanism of `config`'s stage, with values of type `V` and gradients of type `G`.
 fn engine<V: Stored, G: Stored>(
     params: &Arc<Params>,
-    comm: &Comm,
+    replicas: &Replicas,
     config: &ZeroConfig,
     begin: InitialValues,
 ) -> Result<Box<dyn StageEngine>> {
     Ok(match config.stage {
-        Stage::Three => Box::new(FullySharded::<V, G>::new(params, comm, config, begin)?),
-        _ => Box::new(Replicated::<V, G>::new(params, comm, config, begin)?),
+        Stage::Three => Box::new(FullySharded::<V, G>::new(params, replicas, config, begin)?),
+        _ => Box::new(Replicated::<V, G>::new(params, replicas, config, begin)?),
     })
 }
 

@@ -12,7 +12,8 @@
 //! cut every bucket among all ranks.
 
 use super::{Averaged, Stage, ZeroConfig};
-use crate::comm::{self, Comm, Reduce};
+use crate::comm::{self, Reduce};
+use crate::parallel::Replicas;
 use crate::parallel::buckets::{Averaging, Reducer, Reduction, Target, flat_ranges};
 use crate::parallel::partition::FlatGroup;
 use crate::tensor::{Params, Storage, Stored};
@@ -24,7 +25,7 @@ use std::sync::Arc;
 /// stage 1 the model's flat buffer does.
 pub(super) fn owner_reducer<T: Stored>(
     params: &Params,
-    comm: &Comm,
+    replicas: &Replicas,
     groups: &[FlatGroup],
     shard: &[Range<usize>],
     config: &ZeroConfig,
@@ -33,7 +34,7 @@ pub(super) fn owner_reducer<T: Stored>(
     let sizes = ranges.iter().map(Range::len).collect();
     let kept = (config.stage == Stage::Two).then(|| shard.iter().map(Range::len).sum());
     let reduction = OwnerReduce {
-        comm: comm.clone(),
+        replicas: replicas.clone(),
         groups: groups.to_vec(),
         shard: shard.to_vec(),
         ranges,
@@ -47,7 +48,7 @@ pub(super) fn owner_reducer<T: Stored>(
 
 /// Reduces each slice of a bucket to its owner.
 struct OwnerReduce {
-    comm: Comm,
+    replicas: Replicas,
     groups: Vec<FlatGroup>,
     /// This rank's range of each group, as offsets in the flat buffers.
     shard: Vec<Range<usize>>,
@@ -65,13 +66,14 @@ impl<T: Stored> Reduction<T> for OwnerReduce {
         let group = self.groups.iter().find(|group| group.whole().contains(&range.start));
         let owners: Vec<_> =
             group.into_iter().flat_map(|group| group.owners(range.clone())).collect();
+        let comm = self.replicas.of(group.is_some_and(|group| group.expert));
         // From the bucket's end to its start, so that splitting off a slice copies only that slice.
         for (owner, owned) in owners.into_iter().rev() {
             let slice = match owned.start - range.start {
                 0 => std::mem::take(&mut gradients),
                 start => gradients.split_off(start),
             };
-            let pending = self.comm.start_reduce(slice, Reduce::Mean, owner)?;
+            let pending = comm.start_reduce(slice, Reduce::Mean, owner)?;
             step.in_flight
                 .push(Target { bucket, range: owned.clone() }, owned.len(), pending);
         }

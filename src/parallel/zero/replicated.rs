@@ -7,7 +7,7 @@
 //! other half of an all-reduce: it carries parameters where DDP's carries gradients. So sharding
 //! the optimizer sends no additional bytes.
 
-use super::engine::{Each, StageEngine, Visit, add_copies, counted};
+use super::engine::{Each, StageEngine, Visit, add_copies, counted, scale};
 use super::reduce::owner_reducer;
 use super::{Averaged, MemoryUsage, Stage, ZeroConfig};
 use crate::comm::{Comm, Reduce};
@@ -16,7 +16,7 @@ use crate::optim::{AdamW, Fragment, InitialValues, StoredBytes};
 use crate::parallel::buckets::Reducer;
 use crate::parallel::ddp::all_reducer;
 use crate::parallel::partition::FlatGroup;
-use crate::parallel::sharded_norm;
+use crate::parallel::{Replicas, sharded_norm};
 use crate::tensor::stored::widen;
 use crate::tensor::{Copies, Listener, Params, Storage, Stored};
 use anyhow::Result;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// Values are stored as `V`, gradients as `G`.
 pub(super) struct Replicated<V: Stored, G: Stored> {
     params: Arc<Params>,
-    comm: Comm,
+    replicas: Replicas,
     stage: Stage,
     add_tied: bool,
     groups: Vec<FlatGroup>,
@@ -43,11 +43,11 @@ pub(super) struct Replicated<V: Stored, G: Stored> {
 impl<V: Stored, G: Stored> Replicated<V, G> {
     pub fn new(
         params: &Arc<Params>,
-        comm: &Comm,
+        replicas: &Replicas,
         config: &ZeroConfig,
         begin: InitialValues,
     ) -> Result<Replicated<V, G>> {
-        let groups = FlatGroup::all(params, comm.size());
+        let groups = FlatGroup::all(params, |expert| replicas.of(expert).size());
         let mut values: Vec<V> = zeros(params.numel());
         for spec in params.specs() {
             V::change(&mut values[spec.range()], |out| begin(spec, 0..spec.numel(), out));
@@ -64,15 +64,15 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
         }
         let updated = |group: &FlatGroup| match config.stage {
             Stage::Ddp => group.whole(),
-            _ => group.range(comm.rank()),
+            _ => group.range(replicas.of(group.expert).rank()),
         };
         let shard: Vec<Range<usize>> = groups.iter().map(updated).collect();
         let reducer = match config.stage {
             Stage::Ddp => {
                 let ZeroConfig { reduce_bucket, overlap, algorithm, .. } = *config;
-                all_reducer(params, comm, reduce_bucket, overlap, algorithm)
+                all_reducer(params, replicas, reduce_bucket, overlap, algorithm)
             }
-            _ => owner_reducer(params, comm, &groups, &shard, config),
+            _ => owner_reducer(params, replicas, &groups, &shard, config),
         };
         let optimizer = |range: &Range<usize>| {
             let fragments = Fragment::of_range(params.specs(), range.clone());
@@ -80,7 +80,7 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
         };
         Ok(Replicated {
             params: params.clone(),
-            comm: comm.clone(),
+            replicas: replicas.clone(),
             stage: config.stage,
             add_tied: config.add_tied,
             groups,
@@ -128,7 +128,16 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
     }
 
     fn finish(&mut self) -> Result<Vec<Averaged>> {
-        self.reducer.finish(&self.params)
+        let averaged = self.reducer.finish(&self.params)?;
+        if self.replicas.experts().is_some() {
+            let factor = self.replicas.factor(true);
+            self.with_gradients(|gradients| {
+                let of_experts =
+                    self.groups.iter().zip(gradients).filter(|(group, _)| group.expert);
+                of_experts.for_each(|(_, gradients)| scale(gradients, factor));
+            });
+        }
+        Ok(averaged)
     }
 
     fn add_copies(&mut self, tensor: &Comm) -> Result<()> {
@@ -159,9 +168,14 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
 
     fn norm(&self, comms: &[&Comm], numel: usize) -> Result<f64> {
         self.with_gradients(|gradients| {
-            let groups = self.optimizers.iter().zip(&gradients);
-            let counted: Vec<&[G]> =
-                groups.flat_map(|(adamw, group)| counted(adamw, group)).collect();
+            // In stage 0 ranks with different experts hold the same of everything else.
+            let first = self.replicas.experts().is_none_or(|experts| experts.rank() == 0);
+            let counts = |group: &FlatGroup| first || group.expert || self.stage > Stage::Ddp;
+            let groups = self.groups.iter().zip(&self.optimizers).zip(&gradients);
+            let counted: Vec<&[G]> = groups
+                .filter(|((group, _), _)| counts(group))
+                .flat_map(|((_, adamw), gradients)| counted(adamw, gradients))
+                .collect();
             sharded_norm(comms, &counted, numel)
         })
     }
@@ -200,14 +214,15 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
         };
         let mut in_flight = Vec::new();
         // From the last group to the first, so that splitting off a group copies only that group.
-        for FlatGroup { start, flat } in self.groups.iter().rev() {
+        for FlatGroup { start, flat, expert } in self.groups.iter().rev() {
             let mut group = if *start == 0 {
                 std::mem::take(&mut left)
             } else {
                 left.split_off(*start)
             };
             group.resize(flat.padded(), V::zeroed());
-            in_flight.push((flat.numel, self.comm.start_all_gather(group)?));
+            let comm = self.replicas.of(*expert);
+            in_flight.push((flat.numel, comm.start_all_gather(group)?));
         }
         let mut values = Vec::new();
         for (numel, gather) in in_flight.into_iter().rev() {
@@ -242,13 +257,14 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
         self.reducer.step().sizes()
     }
 
-    fn volumes(&self) -> [usize; 2] {
+    fn volumes(&self, expert: bool) -> [usize; 2] {
+        let groups = self.groups.iter().filter(|group| group.expert == expert);
         let gathered = if self.stage > Stage::Ddp {
-            self.params.numel()
+            groups.map(|group| group.flat.numel).sum()
         } else {
             0
         };
-        [gathered, self.reducer.step().reduced()]
+        [gathered, self.reducer.reduced(&self.params, expert)]
     }
 
     fn memory(&self) -> MemoryUsage {

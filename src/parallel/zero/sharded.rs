@@ -5,14 +5,14 @@
 //! its gradients are complete, the ranks reduce-scatter them. Each rank gets the average of the
 //! slice that it will update.
 
-use super::engine::{Each, StageEngine, Visit, add_copies, counted};
+use super::engine::{Each, StageEngine, Visit, add_copies, counted, scale};
 use super::gather::Gatherer;
 use super::units::{Offsets, Unit, Units};
 use super::{Averaged, Event, EventKind, MemoryUsage, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
 use crate::optim::{AdamW, InitialValues, initial_store};
 use crate::parallel::buckets::{Averaging, Reducer, Reduction, Slot, Target};
-use crate::parallel::sharded_norm;
+use crate::parallel::{Replicas, sharded_norm};
 use crate::tensor::{Listener, Params, Spec, Storage, Stored};
 use anyhow::Result;
 use std::sync::Arc;
@@ -24,23 +24,24 @@ pub(super) struct FullySharded<V: Stored, G: Stored> {
     gatherer: Arc<Gatherer<V>>,
     reducer: Arc<Reducer<G>>,
     optimizer: AdamW,
+    replicas: Replicas,
     _listener: Listener,
 }
 
 impl<V: Stored, G: Stored> FullySharded<V, G> {
     pub fn new(
         params: &Arc<Params>,
-        comm: &Comm,
+        replicas: &Replicas,
         config: &ZeroConfig,
         begin: InitialValues,
     ) -> Result<FullySharded<V, G>> {
         let units = Arc::new(Units::new(
             params.specs(),
-            comm.size(),
+            |expert| replicas.of(expert).size(),
             config.wrap,
             config.persistence_threshold,
         ));
-        let fragments = units.fragments(comm.rank());
+        let fragments = units.fragments(|expert| replicas.of(expert).rank());
         let offload = config.offload.as_ref();
         let values = initial_store::<V>(&fragments, begin, offload)?;
         let optimizer = AdamW::sharded::<V>(config.adamw, fragments, begin, offload)?;
@@ -52,8 +53,8 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
         };
         let slots = params.specs().iter().map(slot).collect();
         let shard = Some(units.shard_numel());
-        let gatherer = Arc::new(Gatherer::new(comm, units, values, config.prefetch_bucket));
-        let reduction = ReduceScatter { comm: comm.clone(), gatherer: gatherer.clone() };
+        let gatherer = Arc::new(Gatherer::new(replicas, units, values, config.prefetch_bucket));
+        let reduction = ReduceScatter { replicas: replicas.clone(), gatherer: gatherer.clone() };
         let reducer = Reducer::new(sizes, slots, shard, config.overlap, reduction);
         params.set_values(Storage::Sharded(gatherer.clone()));
         params.set_gradients(Storage::Sharded(reducer.clone()));
@@ -63,6 +64,7 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
             gatherer,
             reducer,
             optimizer,
+            replicas: replicas.clone(),
             _listener: listener,
         })
     }
@@ -70,7 +72,7 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
 
 /// Reduce-scatters each unit's gradients.
 struct ReduceScatter<V> {
-    comm: Comm,
+    replicas: Replicas,
     gatherer: Arc<Gatherer<V>>,
 }
 
@@ -84,10 +86,11 @@ impl<V: Stored, G: Stored> Reduction<G> for ReduceScatter<V> {
         let units = &self.gatherer.units;
         let unit = &units.units[number];
         let whole = step.take(number).unwrap_or_default();
-        let elements = units.ranks * unit.shard;
+        let elements = unit.ranks * unit.shard;
         step.peak_bytes =
             step.peak_bytes.max(step.bytes() + size_of::<G>() * (whole.len() + elements));
-        let pending = self.comm.start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
+        let comm = self.replicas.of(unit.expert);
+        let pending = comm.start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
         let range = unit.start..unit.start + unit.shard;
         step.in_flight.push(Target { bucket: number, range }, elements, pending);
         Ok(())
@@ -124,6 +127,11 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
     fn finish(&mut self) -> Result<Vec<Averaged>> {
         let averaged = self.reducer.finish(&self.params);
         self.gatherer.close();
+        let mut step = self.reducer.step();
+        for unit in self.gatherer.units.units.iter().filter(|unit| unit.expert) {
+            let factor = self.replicas.factor(true);
+            scale(&mut step.shard()[unit.start..][..unit.shard], factor);
+        }
         averaged
     }
 
@@ -167,8 +175,9 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
         self.gatherer.each(each)
     }
 
-    fn volumes(&self) -> [usize; 2] {
-        [self.gatherer.gathered_per_step(), self.reducer.step().reduced()]
+    fn volumes(&self, expert: bool) -> [usize; 2] {
+        let gathered = self.gatherer.gathered_per_step(expert);
+        [gathered, self.reducer.reduced(&self.params, expert)]
     }
 
     fn memory(&self) -> MemoryUsage {

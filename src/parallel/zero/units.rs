@@ -56,6 +56,10 @@ pub struct Unit {
     pub start: usize,
     /// Whether it stays whole on every rank from the start of a step to its end.
     pub persistent: bool,
+    /// Whether its parameters belong to experts.
+    pub expert: bool,
+    /// The ranks that shard it.
+    pub ranks: usize,
 }
 
 /// A parameter's unit, and its offsets there.
@@ -74,19 +78,31 @@ pub(super) struct Units {
     pub units: Vec<Unit>,
     /// By the parameters' index.
     offsets: Vec<Offsets>,
-    pub ranks: usize,
 }
 
 impl Units {
     /// Parameters of up to `threshold` elements form one persistent unit. `wrap` groups the others.
-    pub fn new(specs: &[Arc<Spec>], ranks: usize, wrap: Wrap, threshold: usize) -> Units {
-        let mut all = Units { units: Vec::new(), offsets: Vec::new(), ranks };
+    /// `ranks` shard a parameter; those of experts, which may be others, have units of their own.
+    pub fn new(
+        specs: &[Arc<Spec>],
+        ranks: impl Fn(bool) -> usize,
+        wrap: Wrap,
+        threshold: usize,
+    ) -> Units {
+        let mut all = Units { units: Vec::new(), offsets: Vec::new() };
         for spec in specs {
+            let expert = spec.whole.expert;
+            let ranks = ranks(expert);
             let persistent = spec.numel() <= threshold;
             let name = if persistent {
                 "persistent"
             } else {
                 wrap.unit(&spec.name)
+            };
+            let name = if expert {
+                format!("{name}.experts")
+            } else {
+                name.to_string()
             };
             let number = match all
                 .units
@@ -95,9 +111,16 @@ impl Units {
             {
                 Some(number) => number,
                 None => {
-                    let name = name.to_string();
-                    let specs = Vec::new();
-                    all.units.push(Unit { name, specs, numel: 0, shard: 0, start: 0, persistent });
+                    all.units.push(Unit {
+                        name,
+                        specs: Vec::new(),
+                        numel: 0,
+                        shard: 0,
+                        start: 0,
+                        persistent,
+                        expert,
+                        ranks,
+                    });
                     all.units.len() - 1
                 }
             };
@@ -130,11 +153,12 @@ impl Units {
         self.units.iter().map(|unit| unit.shard).sum()
     }
 
-    /// `rank`'s fragments of all parameters, in the order of the units.
-    pub fn fragments(&self, rank: usize) -> Vec<Fragment> {
+    /// The fragments of all parameters that a rank has, in the order of the units: `rank` is its
+    /// number among those that shard a parameter.
+    pub fn fragments(&self, rank: impl Fn(bool) -> usize) -> Vec<Fragment> {
         let fragment = |spec: &Arc<Spec>| {
             let sharded = self.offsets(spec).sharded;
-            let elements = sharded.range(rank);
+            let elements = sharded.range(rank(spec.whole.expert));
             let padding = sharded.shard_numel() - elements.len();
             (spec.clone(), elements, padding)
         };
@@ -143,7 +167,7 @@ impl Units {
 
     /// Rearranges a unit's whole parameters into all ranks' shards.
     pub fn cut<T: Stored>(&self, unit: &Unit, whole: &[T]) -> Vec<T> {
-        let mut shards = vec![T::zeroed(); self.ranks * unit.shard];
+        let mut shards = vec![T::zeroed(); unit.ranks * unit.shard];
         self.slices(unit, |start, range| {
             shards[start..][..range.len()].copy_from_slice(&whole[range])
         });
@@ -162,7 +186,7 @@ impl Units {
     fn slices(&self, unit: &Unit, mut each: impl FnMut(usize, Range<usize>)) {
         for spec in &unit.specs {
             let Offsets { in_unit, in_shard, sharded, .. } = self.offsets(spec);
-            for rank in 0..self.ranks {
+            for rank in 0..unit.ranks {
                 let Range { start, end } = sharded.range(rank);
                 each(rank * unit.shard + in_shard, in_unit + start..in_unit + end);
             }
@@ -211,7 +235,7 @@ mod tests {
             params.declare(format!("p{i}"), &[numel], Init::Constant(0.0)).unwrap();
         }
         assert_eq!(params.numel(), 1_235_814_400);
-        let units = Units::new(params.specs(), 8, Wrap::Blocks, 100_000).units;
+        let units = Units::new(params.specs(), |_| 8, Wrap::Blocks, 100_000).units;
         let persistent = units.iter().find(|unit| unit.persistent).unwrap();
         assert_eq!((persistent.numel, persistent.specs.len()), (67_584, 33));
     }
@@ -227,7 +251,7 @@ mod tests {
             for (i, &numel) in sizes.iter().enumerate() {
                 params.declare(format!("blocks.{}.p{i}", i / 3), &[numel], Init::Constant(0.0)).unwrap();
             }
-            let units = Units::new(params.specs(), ranks, wrap, threshold);
+            let units = Units::new(params.specs(), |_| ranks, wrap, threshold);
             prop_assert_eq!(units.units.iter().map(|unit| unit.numel).sum::<usize>(), params.numel());
             prop_assert_eq!(units.shard_numel(), sizes.iter().map(|numel| numel.div_ceil(ranks)).sum::<usize>());
             for unit in &units.units {

@@ -16,6 +16,13 @@ pub struct Experts {
     pub normalized: bool,
 }
 
+impl Experts {
+    /// Whether one expert has a parameter, by the `part` of its name that follows its block's.
+    pub fn own(part: &str) -> bool {
+        part.contains("experts.")
+    }
+}
+
 impl ModelShape {
     /// The experts of each block, if it has such in place of an MLP.
     pub fn experts(&self) -> Option<Experts> {

@@ -65,13 +65,23 @@ pub struct Group {
     pub range: Range<usize>,
     /// Whether weight decay applies.
     pub decays: bool,
+    /// Whether they belong to experts.
+    pub expert: bool,
+}
+
+impl Group {
+    /// Whether a parameter is one of them.
+    pub fn has(&self, spec: &Spec) -> bool {
+        self.decays == spec.decays() && self.expert == spec.whole.expert
+    }
 }
 
 /// All parameters of a model and their offsets.
 pub struct FlatLayout {
     /// In the order of declaration.
     pub specs: Vec<Arc<Spec>>,
-    /// The parameters to which weight decay applies, followed by all others.
+    /// The parameters to which weight decay applies, followed by all others; then those of experts,
+    /// in the same order.
     pub groups: Vec<Group>,
     /// Elements of all parameters together.
     pub numel: usize,
@@ -92,14 +102,17 @@ impl FlatLayout {
         let (mut specs, progress): (Vec<Spec>, Vec<Progress>) = declared.into_iter().unzip();
         let mut groups = Vec::new();
         let mut numel = 0;
-        for decays in [true, false] {
-            let first = numel;
-            for spec in specs.iter_mut().filter(|spec| spec.decays() == decays) {
-                spec.start = numel;
-                numel += spec.numel();
+        for (expert, decays) in [(false, true), (false, false), (true, true), (true, false)] {
+            let mut group = Group { range: numel..numel, decays, expert };
+            for spec in specs.iter_mut() {
+                if group.has(spec) {
+                    spec.start = numel;
+                    numel += spec.numel();
+                }
             }
-            if specs.iter().any(|spec| spec.decays() == decays) {
-                groups.push(Group { range: first..numel, decays });
+            group.range.end = numel;
+            if specs.iter().any(|spec| group.has(spec)) {
+                groups.push(group);
             }
         }
         FlatLayout {

@@ -66,7 +66,7 @@ pub fn whose_slices() -> Result<Question> {
     let (before, now) = (4, 3);
     let asked = 1;
     let flat = |ranks| Flat { numel: numbers, ranks };
-    let saved = FlatGroup { start: 0, flat: flat(before) };
+    let saved = FlatGroup { start: 0, flat: flat(before), expert: false };
     let named = |mut ranks: Vec<usize>| {
         let last = ranks.pop().map_or(String::new(), |rank| rank.to_string());
         let others: Vec<String> = ranks.iter().map(usize::to_string).collect();
