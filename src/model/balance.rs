@@ -16,7 +16,7 @@
 //! the router's logits where the backward pass meets them. So it does not matter whether the loss
 //! is on another pipeline stage, nor whether blocks are computed again.
 
-use crate::tensor::{Tensor, TensorOp, apply, read};
+use crate::tensor::{Tensor, TensorOp, apply, read, rows};
 use candle_core::{Result, Shape};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -124,7 +124,7 @@ impl Balance {
         self.watched().factor = factor;
     }
 
-    /// Notes what `layer` has chosen by `logits` [tokens, experts], and returns the logits with the
+    /// Notes what `layer` has chosen by `logits` [.., experts], and returns the logits with the
     /// auxiliary losses' gradient behind them.
     pub(super) fn watch(
         self: &Arc<Balance>,
@@ -145,7 +145,7 @@ impl Balance {
     }
 
     fn load(&self, logits: &Tensor, chosen: &[u32]) -> Result<Load> {
-        let (tokens, experts) = logits.dims2()?;
+        let (tokens, experts) = rows(logits.dims())?;
         let mut copies = vec![0; experts];
         chosen.iter().for_each(|&expert| copies[expert as usize] += 1);
         let mut all = [&copies[..], &[tokens as u64]].concat();
@@ -258,7 +258,7 @@ impl TensorOp for Pulled {
     }
 
     fn input_gradient(&self, x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
-        let (tokens, experts) = (dims[0], dims[1]);
+        let (tokens, experts) = rows(dims)?;
         let pull = self.balance.pull(&self.layer);
         let factor = self.balance.watched().factor / tokens as f64;
         let z = 2.0 * self.balance.auxiliary.z;

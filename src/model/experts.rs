@@ -70,32 +70,27 @@ impl Counts {
 
 impl Layer for Mixture {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let rows = x.flatten_to(D::Minus2)?;
-        let (chosen, weights) = self.route(&rows, pass)?;
-        let dispatch = Dispatch::new(&chosen, &self.rules);
-        let tokens = indices(&dispatch.tokens)?;
-        let copies = rows.index_select(&tokens, 0)?;
+        let (chosen, weights) = self.route(x, pass)?;
+        let Dispatch { counts, tokens, places } = Dispatch::new(&chosen, &self.rules);
+        let copies = tensor::picked(x, tokens)?;
         let results = match &self.delivery {
-            None => self.compute(&copies, &[dispatch.counts], pass)?,
+            None => self.compute(copies, &[counts], pass)?,
             Some(delivery) => {
-                let arrived = delivery.dispatch(copies, &dispatch.counts, pass)?;
-                let results = self.compute(&arrived.rows, &arrived.counts.arrived, pass)?;
-                delivery.combine(results, &arrived.counts, pass)?
+                let Arrived { rows, counts } = delivery.dispatch(copies, &counts, pass)?;
+                let results = self.compute(rows, &counts.arrived, pass)?;
+                delivery.combine(results, &counts, pass)?
             }
         };
-        let weights = weights.flatten_all()?.index_select(&indices(&dispatch.choices)?, 0)?;
-        let results = results.broadcast_mul(&weights.unsqueeze(1)?)?;
-        let y = rows.zeros_like()?.index_add(&tokens, &results, 0)?;
-        pass.drop(y.reshape(x.shape())?, &self.name)
+        pass.drop(tensor::weighted_sums(&results, &weights, places)?, &self.name)
     }
 }
 
 impl Mixture {
-    /// The experts of each row, in the order of their scores, and the weights of their results:
-    /// [rows, chosen].
-    fn route(&self, rows: &Tensor, pass: &Pass) -> Result<(Vec<u32>, Tensor)> {
+    /// The experts of each token of `x` [.., width], in the order of their scores, and the weights
+    /// of their results: [.., chosen].
+    fn route(&self, x: &Tensor, pass: &Pass) -> Result<(Vec<u32>, Tensor)> {
         // In f32, whatever the type of other products: a small difference chooses another expert.
-        let logits = tensor::linear(rows, &self.router, Precision::F32)?;
+        let logits = tensor::linear(x, &self.router, Precision::F32)?;
         let Experts { number, chosen, normalized } = self.rules;
         let ids = read(&logits, |logits| Ok(highest(logits, number, chosen)))?;
         let logits = match &pass.balance {
@@ -105,7 +100,8 @@ impl Mixture {
         let largest = logits.detach().max_keepdim(D::Minus1)?;
         let scores = logits.broadcast_sub(&largest)?.exp()?;
         let scores = scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)?;
-        let table = Tensor::from_slice(&ids, (rows.dim(0)?, chosen), &Device::Cpu)?;
+        let outer = &x.dims()[..x.rank() - 1];
+        let table = Tensor::from_slice(&ids, [outer, &[chosen]].concat(), &Device::Cpu)?;
         let weights = scores.gather(&table, D::Minus1)?;
         let weights = if normalized {
             weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?
@@ -117,24 +113,13 @@ impl Mixture {
 
     /// What this rank's experts make of `copies`, in their order: so many from each rank for each
     /// expert.
-    fn compute(&self, copies: &Tensor, counts: &[Vec<usize>], pass: &Pass) -> Result<Tensor> {
+    fn compute(&self, copies: Tensor, counts: &[Vec<usize>], pass: &Pass) -> Result<Tensor> {
         // Masks of dropout belong to positions, which experts do not know: it follows when all is
         // in its old order again.
         let undropped = Pass { dropout: None, ..pass.clone() };
-        let mut results = Vec::new();
-        let mut order = Vec::new();
-        for (expert, places) in self.experts.iter().zip(places(counts)) {
-            let mine = copies.index_select(&indices(&places)?, 0)?.unsqueeze(0)?;
-            results.push(expert.forward(&mine, &undropped)?.squeeze(0)?);
-            order.extend(places);
-        }
-        let results = Tensor::cat(&results, 0)?;
-        if order.is_sorted() {
-            return Ok(results);
-        }
-        let mut back = vec![0; order.len()];
-        (0..).zip(&order).for_each(|(now, &before)| back[before as usize] = now);
-        results.index_select(&indices(&back)?, 0)
+        tensor::by_parts(copies, places(counts), |expert, copies| {
+            self.experts[expert].forward(copies, &undropped)
+        })
     }
 }
 
@@ -171,8 +156,8 @@ struct Dispatch {
     counts: Vec<usize>,
     /// For each copy its token.
     tokens: Vec<u32>,
-    /// For each copy its place among all choices, of which each token has as many.
-    choices: Vec<u32>,
+    /// For each choice, of which each token has as many, the place of its copy.
+    places: Vec<u32>,
 }
 
 impl Dispatch {
@@ -183,12 +168,10 @@ impl Dispatch {
         let mut choices: Vec<u32> = (0..chosen.len() as u32).collect();
         choices.sort_by_key(|&choice| chosen[choice as usize]); // stable: tokens stay in order
         let tokens = choices.iter().map(|choice| choice / rules.chosen as u32).collect();
-        Dispatch { counts, tokens, choices }
+        let mut places = vec![0; chosen.len()];
+        (0..).zip(&choices).for_each(|(place, &choice)| places[choice as usize] = place);
+        Dispatch { counts, tokens, places }
     }
-}
-
-fn indices(all: &[u32]) -> Result<Tensor> {
-    Tensor::from_slice(all, all.len(), &Device::Cpu)
 }
 
 #[cfg(test)]
@@ -256,6 +239,6 @@ mod tests {
         let dispatch = Dispatch::new(&[3, 0, 0, 1, 3, 1], &rules);
         assert_eq!(dispatch.counts, [2, 2, 0, 2]);
         assert_eq!(dispatch.tokens, [0, 1, 1, 2, 0, 2]);
-        assert_eq!(dispatch.choices, [1, 2, 3, 5, 0, 4]);
+        assert_eq!(dispatch.places, [4, 0, 1, 2, 5, 3]);
     }
 }

@@ -72,8 +72,13 @@ pub fn apply(x: &Tensor, op: impl TensorOp) -> Result<Tensor> {
 /// As [`apply`].
 pub fn consume(x: Tensor, op: impl TensorOp) -> Result<Tensor> {
     let y = x.apply_op1(Node { op: Arc::new(op), keeps_input: false })?;
-    x.inplace_op1(&Free)?;
+    free(&x)?;
     Ok(y)
+}
+
+/// Frees the memory of a tensor that candle keeps for a backward pass that does not read it.
+pub(super) fn free(x: &Tensor) -> Result<()> {
+    x.inplace_op1(&Free)
 }
 
 struct Node<O> {

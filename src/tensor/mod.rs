@@ -12,9 +12,10 @@
 //! `cross_entropy.rs`, `squared_error.rs`, `dropout.rs`. A Llama's: `rms_norm.rs`, `rope.rs`,
 //! `swiglu.rs`, `stacked.rs` (several matrices at once); for generating, `few_rows.rs`. Backward
 //! passes in pieces, for pipelines: `defer.rs` (in time) and `boundary.rs` (in space); and
-//! `recompute.rs`, which trades time for memory. Tools: `graph.rs` (makes an operation a node of
-//! the graph), `stored.rs` (the types of stored numbers), `rounded.rs` (activations in bf16),
-//! `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that each operation took).
+//! `recompute.rs`, which trades time for memory. For experts: `routed.rs`. Tools: `graph.rs` (makes
+//! an operation a node of the graph), `stored.rs` (the types of stored numbers), `rounded.rs`
+//! (activations in bf16), `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that each
+//! operation took).
 
 mod attention;
 mod block_attention;
@@ -38,6 +39,7 @@ mod recompute;
 mod rms_norm;
 mod rope;
 mod rounded;
+mod routed;
 mod slices;
 mod squared_error;
 mod stacked;
@@ -67,6 +69,7 @@ pub use recompute::recompute;
 pub use rms_norm::rms_norm;
 pub use rope::{Rotations, rope};
 pub use rounded::round_to_bf16;
+pub use routed::{by_parts, picked, weighted_sums};
 pub use slices::Slices;
 pub use squared_error::squared_error;
 pub use stacked::{linears, linears_of_few_rows};
