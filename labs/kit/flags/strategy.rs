@@ -171,7 +171,13 @@ fn nearest(strategy: &Strategy, shape: &ModelShape, ranks: usize) -> Option<Stra
         while !(data * context).is_multiple_of(replicas) {
             replicas -= 1;
         }
-        Strategy { context, data, replicas, ..near }
+        // Of a model without experts there is one MLP to share.
+        let experts = shape.experts().map_or(1, |experts| experts.number);
+        let mut expert = near.expert.max(1);
+        while !(data * context).is_multiple_of(expert) || !experts.is_multiple_of(expert) {
+            expert -= 1;
+        }
+        Strategy { context, data, replicas, expert, ..near }
     });
     // What shares no sequence exchanges nothing: as its text is read.
     let read = |one: Strategy| match one.context {
@@ -218,7 +224,7 @@ fn cut_to_size(strategy: &Strategy, shape: &ModelShape, ranks: usize) -> Strateg
 mod tests {
     use super::*;
     use shardlab::data::Corpus;
-    use shardlab::plan::Family;
+    use shardlab::plan::{Experts, Family};
     use shardlab::train::Config;
 
     fn flag(text: &str) -> StrategyFlag {
@@ -302,6 +308,24 @@ mod tests {
             let found = nearest(&text.parse().unwrap(), &shape, ranks).unwrap();
             assert_eq!(found.to_string(), near, "{text}");
             assert!(found.check(&shape).is_ok() && found.ranks() <= ranks, "{text}");
+        }
+    }
+
+    /// Experts that these ranks cannot share are shared by fewer, and those of a dense model by
+    /// none.
+    #[test]
+    fn the_nearest_strategy_shares_experts_evenly() {
+        let dense = Config::small(1, &Corpus::embedded().unwrap()).shape;
+        let experts = Experts { number: 4, chosen: 2, normalized: true };
+        let mixture = ModelShape { family: Family::GptExperts { ffn: 64, experts }, ..dense };
+        for (text, shape, near) in [
+            ("dp=3,ep=2", mixture, "dp=3"),
+            ("dp=6,ep=6", mixture, "dp=6,ep=2"),
+            ("dp=2,tp=3,ep=2", mixture, "dp=2,tp=2,ep=2"),
+            ("dp=4,ep=2", dense, "dp=4"),
+        ] {
+            let found = nearest(&text.parse().unwrap(), &shape, 64).unwrap();
+            assert_eq!(found.to_string(), near, "{text}");
         }
     }
 

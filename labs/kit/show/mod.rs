@@ -16,6 +16,7 @@
 //! - `activity.rs`: what a rank does, with its glyph
 //! - `timeline.rs`: who did what when, one row per rank
 //! - `gantt.rs`: a pipeline's passes, one row per rank
+//! - `heat.rs`: amounts over time, one row each
 //! - `trace.rs`: a timeline as a file, for a trace viewer
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
 //! - `svg.rs`: SVG for pages, and what the book's own drawings are made of
@@ -34,6 +35,7 @@ mod colour;
 mod complaint;
 mod draws;
 mod gantt;
+mod heat;
 mod holdings;
 mod nodes;
 mod numbers;
@@ -53,6 +55,7 @@ pub use bars::{bar, bar_to_scale, glyphs, shares};
 pub use complaint::complain_folded;
 pub use draws::Draws;
 pub use gantt::{Bar, Chart, gantt};
+pub use heat::{Heat, Panel};
 pub use holdings::{Fill, Holding, Holdings};
 pub use nodes::Nodes;
 pub use numbers::{general, percent};

@@ -81,7 +81,9 @@ impl Timeline<'_> {
             let picture = row(screen, intervals, room, end);
             lines.push(format!("{INDENT}{} {bar}{picture}", pad_left(&name, gutter)));
         }
-        lines.extend(self.foot(screen, margin, room, end));
+        if !self.marks.is_empty() || !self.axis.is_empty() {
+            lines.extend(self.foot(screen, margin, room, end));
+        }
         lines.join("\n")
     }
 
