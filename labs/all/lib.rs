@@ -43,5 +43,6 @@ labs! {
     lab10,
     lab11,
     lab12,
+    lab13,
     // end of labs
 }

@@ -21,6 +21,7 @@ mod lab09;
 mod lab10;
 mod lab11;
 mod lab12;
+mod lab13;
 // end of labs
 
 mod arguments;

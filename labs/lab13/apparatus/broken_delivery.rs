@@ -1,0 +1,101 @@
+//! A way to the experts and back with a mistake on it.
+
+use super::broken::Break;
+use candle_core::{Device, Error, Result, Tensor};
+use shardlab::comm::Comm;
+use shardlab::model::{Arrived, Counts, Deliver, Pass};
+use shardlab::tensor::read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The library's way, but for one mistake.
+pub struct BrokenDelivery {
+    pub broken: Break,
+    pub right: Arc<dyn Deliver>,
+    /// The ranks that share the experts.
+    pub group: Comm,
+    /// Copies that were counted on the way.
+    pub counted: Arc<AtomicU64>,
+}
+
+impl Deliver for BrokenDelivery {
+    fn dispatch(&self, copies: Tensor, counts: &[usize], pass: &Pass) -> Result<Arrived> {
+        match self.broken {
+            // A layer that counts where it dispatches counts again when it runs again.
+            Break::CountedTwice => {
+                self.counted.fetch_add(counts.iter().sum::<usize>() as u64, Relaxed);
+            }
+            Break::UnequalBuffers => self.exchange_padded(&copies, counts)?,
+            _ => (),
+        }
+        self.right.dispatch(copies, counts, pass)
+    }
+
+    fn combine(&self, results: Tensor, arrived: &Counts, pass: &Pass) -> Result<Tensor> {
+        let results = match self.broken {
+            Break::SkipEmpty if arrived.arriving().iter().sum::<usize>() == 0 => {
+                // "Nothing to send back": but its own tokens' results are on their way.
+                let copies: usize = arrived.sent.iter().sum();
+                return Tensor::zeros((copies, results.dim(1)?), results.dtype(), &Device::Cpu);
+            }
+            Break::WrongUnpermute => {
+                let order = by_expert(&arrived.arrived);
+                results.index_select(&Tensor::new(order, &Device::Cpu)?, 0)?
+            }
+            _ => results,
+        };
+        self.right.combine(results, arrived, pass)
+    }
+}
+
+impl BrokenDelivery {
+    /// Sends each rank a buffer as large as this rank's largest part. Ranks whose largest parts
+    /// have equal lengths get through.
+    fn exchange_padded(&self, copies: &Tensor, counts: &[usize]) -> Result<()> {
+        let ranks = self.group.size();
+        let parts: Vec<usize> = counts
+            .chunks(counts.len() / ranks)
+            .map(|of_rank| of_rank.iter().sum())
+            .collect();
+        let largest = parts.iter().max().copied().unwrap_or(0);
+        let width = copies.dim(1)?;
+        let mut padded = vec![0f32; ranks * largest * width];
+        read(copies, |numbers| {
+            let mut from = 0;
+            for (to, part) in parts.iter().map(|rows| rows * width).enumerate() {
+                padded[to * largest * width..][..part].copy_from_slice(&numbers[from..from + part]);
+                from += part;
+            }
+            Ok(())
+        })?;
+        let mut arrived = vec![0f32; padded.len()];
+        let group = self.group.labelled("dispatch, padded");
+        group.all_to_all(&padded, &mut arrived).map_err(Error::wrap)
+    }
+}
+
+/// The places of copies that have come from each rank, expert by expert.
+fn by_expert(arrived: &[Vec<usize>]) -> Vec<u32> {
+    let mut places = vec![Vec::new(); arrived.first().map_or(0, Vec::len)];
+    let mut next = 0;
+    for from in arrived {
+        for (of_expert, &count) in places.iter_mut().zip(from) {
+            of_expert.extend(next..next + count as u32);
+            next += count as u32;
+        }
+    }
+    places.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ranks have sent 2 and 1, and 1 and 2 copies for two experts.
+    #[test]
+    fn the_experts_order_is_another_one() {
+        assert_eq!(by_expert(&[vec![2, 1], vec![1, 2]]), [0, 1, 3, 2, 4, 5]);
+        assert_eq!(by_expert(&[vec![2], vec![1]]), [0, 1, 2]);
+        assert!(by_expert(&[]).is_empty());
+    }
+}

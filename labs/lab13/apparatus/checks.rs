@@ -1,0 +1,370 @@
+//! Whether ranks that share experts train the model of one rank, and send what follows from their
+//! choices.
+
+use super::bytes::{bytes_of_counts, ways};
+use super::load::largest_share;
+use super::routed::ENOUGH;
+use super::{Measured, OneRank, Taken};
+use kit::Checks;
+use kit::parity::{self, rounds};
+use kit::show::{bytes_decimal, significant, thousands};
+use shardlab::parallel::Strategy;
+use shardlab::parallel::strategy::Recompute;
+use shardlab::parallel::zero::Stage;
+use shardlab::tensor::Precision;
+use shardlab::train::Config;
+
+/// The most by which a first step may differ from one rank's: its losses, its norm, and each
+/// gradient, norm by norm. Ranks add up the same products in another order; what is off by some
+/// roundings of f32 (6e-8 each) goes through every layer, and most roundings cancel.
+const ROUNDING: f64 = 2e-6;
+
+/// The same where factors or gradients are rounded to bf16: four of its units of 2^-8.
+const ROUNDING_OF_BF16: f64 = 4.0 / 256.0;
+
+/// The most by which a step's loss may differ: each step begins where the last one ended.
+const DRIFT: f64 = 1e-5;
+
+/// The most copies of an expert at the end of the training, as a multiple of the mean.
+pub const UNEVEN: f64 = 2.0;
+
+/// What the ranks found.
+pub struct Found {
+    /// The first step, by each number of ranks that can share the experts.
+    pub measured: Vec<Measured>,
+    /// The first step, with blocks that are computed again.
+    pub again: Option<Measured>,
+    /// The last step of the training, which may shard state.
+    pub trained: Option<(Strategy, Taken)>,
+}
+
+/// Checks the first step.
+pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found) {
+    let all = &found.measured;
+    let off = |of: &dyn Fn(&Measured) -> f64, expected: f64| {
+        all.iter().map(|one| relative(of(one), expected)).fold(0.0, worse)
+    };
+    // The first loss is of no gradients yet.
+    let loss_bound = match config.precision {
+        Precision::F32 => ROUNDING,
+        Precision::Bf16 => parity::loss_bound(Precision::Bf16),
+    };
+    let bound = match rounds(config) {
+        Precision::F32 => ROUNDING,
+        Precision::Bf16 => ROUNDING_OF_BF16,
+    };
+    let within = |bound| format!("within {}", significant(bound, 2));
+    let loss = off(&|one| one.taken.loss, one.losses[0]);
+    let balancing = off(&|one| one.taken.balancing, one.balancing[0]);
+    checks.check(
+        loss < loss_bound && balancing < loss_bound,
+        &format!("both losses are one rank's, {}", within(loss_bound)),
+        &apart(worse(loss, balancing)),
+        if loss < loss_bound {
+            "the balancing loss is not one rank's"
+        } else {
+            "the forward pass differs from one rank's"
+        },
+    );
+    let by: Vec<String> = all.iter().map(|one| one.strategy.expert.to_string()).collect();
+    let gradients = all.iter().map(|one| one.gradients).fold(0.0, worse);
+    let farthest = all.iter().max_by(|a, b| a.gradients.total_cmp(&b.gradients));
+    checks.check(
+        gradients < bound,
+        &format!("every gradient is, with ep={}, {}", by.join(", "), within(bound)),
+        &apart(gradients),
+        &format!(
+            "gradients differ from one rank's, most that of {}",
+            farthest.map_or("", |one| &one.farthest)
+        ),
+    );
+    let norm = off(&|one| one.taken.norm, one.norms[0]);
+    let last = all.last().map_or(0.0, |last| last.taken.norm / one.norms[0]);
+    checks.check(
+        norm < bound,
+        &format!("the norm of all gradients is, {}", within(bound)),
+        &apart(norm),
+        &format!("the norm of all gradients is {} of one rank's", significant(last, 5)),
+    );
+    let first = all.iter().chain(&found.again).map(|one| (&one.strategy, &one.taken));
+    let trained = found.trained.as_ref().map(|(strategy, taken)| (strategy, taken));
+    let right = first
+        .chain(trained)
+        .all(|(strategy, taken)| sends_as_expected(config, strategy, taken));
+    let shown: Vec<String> =
+        all.iter().map(|one| bytes_decimal(one.taken.all_sent as f64)).collect();
+    checks.check(
+        right,
+        "bytes: averages, copies, counts",
+        &shown.join(", "),
+        "ranks sent other bytes than averages, copies and counts have",
+    );
+    let counted = found.again.iter().chain(all).map(|one| one.taken.counted[0]);
+    check_counted(checks, config, counted);
+}
+
+/// Checks that every copy was counted once.
+fn check_counted(checks: &mut Checks, config: &Config, mut steps: impl Iterator<Item = u64>) {
+    let each = config.shape.chosen() * config.shape.layers;
+    let expected = (each * config.tokens_per_step()) as u64;
+    let found = steps.find(|&counted| counted != expected).unwrap_or(expected);
+    checks.check_equal(
+        "each copy counts once, in recomputed blocks too",
+        &thousands(expected),
+        &thousands(found),
+        "loads were counted more than once, or not all",
+    );
+}
+
+/// Checks a training by `strategy`: its losses beside one rank's first ones, and whom its routers
+/// choose at the end. `alone`: no first step was checked, so norms, bytes and counts are.
+pub fn check_training(
+    checks: &mut Checks,
+    config: &Config,
+    one: &OneRank,
+    (strategy, steps): (&Strategy, &[Taken]),
+    alone: bool,
+) {
+    let bound = match rounds(config) {
+        Precision::F32 => DRIFT,
+        Precision::Bf16 => parity::loss_bound(Precision::Bf16),
+    };
+    let off = |of: fn(&Taken) -> f64, expected: &[f64]| {
+        let pairs = steps.iter().zip(expected);
+        let missing = steps.len() < expected.len() || expected.is_empty();
+        pairs
+            .map(|(step, one)| relative(of(step), *one))
+            .fold(if missing { f64::NAN } else { 0.0 }, worse)
+    };
+    let compared = one.losses.len();
+    let losses = off(|step| step.loss, &one.losses);
+    checks.check(
+        losses < bound,
+        &format!("{strategy}: {compared} losses within {}", significant(bound, 2)),
+        &apart(losses),
+        "the strategy trained a different model",
+    );
+    if alone {
+        let balancing = off(|step| step.balancing, &one.balancing);
+        let norms = worse(off(|step| step.norm, &one.norms), balancing);
+        // What a norm is off by is a part of every gradient's.
+        let bound = 10.0 * bound;
+        checks.check(
+            norms < bound,
+            &format!("norms and balancing losses within {}", significant(bound, 2)),
+            &apart(norms),
+            "norms or balancing losses are not one rank's",
+        );
+        check_counted(checks, config, steps.iter().map(|step| step.counted[0]));
+    }
+    if let Some(last) = steps.last().filter(|_| alone) {
+        checks.check(
+            sends_as_expected(config, strategy, last),
+            "bytes to experts and back: copies that leave, counts",
+            &bytes_decimal(last.sent as f64),
+            "ranks sent other bytes than copies and counts have",
+        );
+    }
+    if steps.len() < ENOUGH {
+        return;
+    }
+    let share = last_share(steps);
+    checks.check(
+        share < UNEVEN,
+        &format!("at the end no expert has {UNEVEN} times its share"),
+        &format!("at most {}", significant(share, 3)),
+        &format!("an expert gets {} times its share of tokens", significant(share, 3)),
+    );
+}
+
+/// The steps at the end over which loads are summed.
+const LAST: usize = 20;
+
+/// The largest share of an expert at the end of a training.
+pub fn last_share(steps: &[Taken]) -> f64 {
+    let last = &steps[steps.len().saturating_sub(LAST)..];
+    let Some(first) = last.first() else { return 0.0 };
+    let mut sums = first.copies.clone();
+    for step in &last[1..] {
+        for (sum, copies) in sums.iter_mut().zip(&step.copies) {
+            sum.iter_mut().zip(copies).for_each(|(sum, copies)| *sum += copies);
+        }
+    }
+    largest_share(&sums, sums[0].len())
+}
+
+/// Whether ranks have sent what a step's copies and counts have; and on a mesh of data ranks alone,
+/// what all of it has.
+fn sends_as_expected(config: &Config, strategy: &Strategy, taken: &Taken) -> bool {
+    let forwards = match strategy.recompute {
+        Recompute::None => 1,
+        Recompute::Full => 2,
+        _ => return true, // of some layers
+    };
+    let shape = &config.shape;
+    let number = shape.experts().map_or(0, |experts| experts.number);
+    let ranks = strategy.data * strategy.context;
+    let groups = ranks / strategy.expert * strategy.tensor;
+    let layers = (shape.layers * config.grad_accum) as u64;
+    let copies = ways(forwards) * taken.routed.leaving;
+    let experts = copies * (shape.embd * config.precision.bytes()) as u64
+        + layers * groups as u64 * bytes_of_counts(strategy.expert, number, forwards);
+    if taken.sent != experts {
+        return false;
+    }
+    // With ZeRO-2 and 3 padding travels, too; other axes have messages of their own.
+    if strategy.ranks() != strategy.data || strategy.zero > Stage::One {
+        return true;
+    }
+    // Each layer's choices, in an all-reduce of all ranks: copies, and tokens.
+    let load = match config.auxiliary.over_ranks {
+        true => layers * (2 * (ranks - 1) * (number + 1) * 8) as u64,
+        false => 0,
+    };
+    let all = taken.averages + (experts + load) as f64;
+    (taken.all_sent as f64 - all).abs() < 0.5
+}
+
+fn relative(found: f64, expected: f64) -> f64 {
+    (found - expected).abs() / expected.abs().max(f64::MIN_POSITIVE)
+}
+
+/// Not a number is worse than all.
+fn worse(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
+}
+
+fn apart(off: f64) -> String {
+    match off {
+        0.0 => "bitwise".to_string(),
+        _ => format!("off by {}", significant(off, 2)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Routed;
+    use super::*;
+    use kit::show::Screen;
+    use shardlab::data::Corpus;
+    use shardlab::plan::{Experts, Family};
+
+    /// Two ranks that share two experts, one of each token.
+    fn config() -> Config {
+        let mut config = Config::small(2, &Corpus::embedded().unwrap());
+        let experts = Experts { number: 2, chosen: 1, normalized: false };
+        config.shape.family = Family::GptExperts { ffn: 64, experts };
+        config
+    }
+
+    fn strategy() -> Strategy {
+        Strategy { data: 2, expert: 2, ..Strategy::SINGLE }
+    }
+
+    /// What they find if all is right.
+    fn right() -> (OneRank, Taken) {
+        let copies = (config().shape.layers * config().tokens_per_step()) as u64;
+        let leaving = copies / 2;
+        let routed = Routed { tokens: copies, copies, leaving, ranks: leaving };
+        let sent = 4 * leaving * 32 * 4 + 2 * bytes_of_counts(2, 2, 1);
+        let half = copies / 4;
+        let taken = Taken {
+            loss: 4.0,
+            balancing: 1.0,
+            norm: 2.0,
+            copies: vec![vec![half; 2]; 2],
+            routed,
+            counted: [copies; 2],
+            sent,
+            all_sent: sent + 100,
+            averages: 100.0,
+            seconds: 1.0,
+        };
+        let one = OneRank {
+            losses: vec![4.0],
+            norms: vec![2.0],
+            balancing: vec![1.0],
+            ..OneRank::default()
+        };
+        (one, taken)
+    }
+
+    fn errors(change: impl FnOnce(&mut Found)) -> Vec<String> {
+        let (one, taken) = right();
+        let measured = Measured {
+            strategy: strategy(),
+            taken: taken.clone(),
+            gradients: 0.0,
+            farthest: "a".to_string(),
+        };
+        let mut found = Found {
+            measured: vec![measured],
+            again: None,
+            trained: Some((strategy(), taken)),
+        };
+        change(&mut found);
+        let screen = Screen::plain();
+        let mut checks = Checks::new(&screen);
+        check(&mut checks, &config(), &one, &found);
+        checks.failed()
+    }
+
+    /// Each of these would be ranks that train another model, or send or count otherwise.
+    #[test]
+    fn each_check_sees_what_it_is_for() {
+        assert_eq!(errors(|_| ()), Vec::<String>::new());
+        let of = |change: fn(&mut Measured)| errors(|found| change(&mut found.measured[0]));
+        for (errors, says) in [
+            (of(|one| one.taken.loss = f64::NAN), "the forward pass differs"),
+            (of(|one| one.taken.loss = 4.1), "the forward pass differs"),
+            (of(|one| one.taken.balancing = 1.01), "the balancing loss is not"),
+            (of(|one| one.taken.balancing = f64::NAN), "the balancing loss is not"),
+            (of(|one| one.gradients = f64::NAN), "most that of a"),
+            (of(|one| one.gradients = 1e-3), "most that of a"),
+            (of(|one| one.taken.norm = 1.9), "is 0.95000 of one rank's"),
+            (of(|one| one.taken.norm = f64::NAN), "the norm of all gradients"),
+            (of(|one| one.taken.sent += 8), "ranks sent other bytes"),
+            (of(|one| one.taken.all_sent += 8), "ranks sent other bytes"),
+            (of(|one| one.taken.averages = f64::NAN), "ranks sent other bytes"),
+            (of(|one| one.taken.routed.leaving += 1), "ranks sent other bytes"),
+            (of(|one| one.taken.counted[0] *= 2), "loads were counted"),
+            (
+                errors(|found| found.trained.as_mut().unwrap().1.all_sent -= 1),
+                "ranks sent other bytes",
+            ),
+        ] {
+            assert!(errors.len() == 1 && errors[0].contains(says), "{says}: {errors:?}");
+        }
+    }
+
+    fn errors_of_training(steps: &[Taken]) -> Vec<String> {
+        let (one, _) = right();
+        let screen = Screen::plain();
+        let mut checks = Checks::new(&screen);
+        check_training(&mut checks, &config(), &one, (&strategy(), steps), true);
+        checks.failed()
+    }
+
+    #[test]
+    fn a_training_is_compared_to_its_end() {
+        let (_, taken) = right();
+        let after = |change: fn(&mut Taken)| {
+            let mut steps = vec![taken.clone(); ENOUGH];
+            steps.iter_mut().for_each(change);
+            errors_of_training(&steps)
+        };
+        assert_eq!(after(|_| ()), Vec::<String>::new());
+        for (errors, says) in [
+            (after(|step| step.loss = f64::NAN), "trained a different model"),
+            (after(|step| step.loss = 4.001), "trained a different model"),
+            (after(|step| step.norm = 2.1), "norms or balancing losses"),
+            (after(|step| step.balancing = f64::NAN), "norms or balancing losses"),
+            (after(|step| step.counted[0] -= 1), "loads were counted"),
+            (after(|step| step.sent -= 1), "ranks sent other bytes"),
+            (after(|step| step.copies[1] = vec![0, 96]), "an expert gets 2.00 times"),
+        ] {
+            assert!(errors.len() == 1 && errors[0].contains(says), "{says}: {errors:?}");
+        }
+        assert_eq!(errors_of_training(&[]).len(), 2, "a training that took no step");
+    }
+}

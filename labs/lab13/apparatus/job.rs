@@ -1,0 +1,247 @@
+//! A training whose routers are watched, with one mistake in it if asked for.
+
+use super::broken::Break;
+use super::broken_layers::layers;
+use super::routed::Routed;
+use anyhow::Result;
+use shardlab::comm::{Comm, Reduce};
+use shardlab::data::Batch;
+use shardlab::mesh::Axis;
+use shardlab::model::{Balance, Pass};
+use shardlab::parallel::Strategy;
+use shardlab::parallel::zero::Stage;
+use shardlab::tensor::Params;
+use shardlab::train::{Config, Setup, Training};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+/// What is trained, and the mistake that is made.
+pub struct Job<'a> {
+    pub config: &'a Config,
+    pub broken: Option<Break>,
+    pub text: &'a [u32],
+}
+
+/// A training that has begun.
+pub struct Watched {
+    pub training: Training,
+    /// Copies that layers have counted for themselves, if a mistake makes them.
+    counted: Arc<AtomicU64>,
+}
+
+/// A step, as all ranks know it.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// Over all replicas.
+    pub loss: f64,
+    /// The balancing loss, without its coefficient.
+    pub balancing: f64,
+    /// By which gradients were clipped.
+    pub norm: f64,
+    /// Copies for each expert of each layer.
+    pub copies: Vec<Vec<u64>>,
+    /// Of all ranks together; tensor ranks have the same choices, each of which counts.
+    pub routed: Routed,
+    /// Copies that were counted, and all that there are.
+    pub counted: [u64; 2],
+    /// Bytes that all ranks sent to experts' ranks and back, counts included.
+    pub sent: u64,
+    /// Bytes that all ranks sent for the step.
+    pub all_sent: u64,
+    /// Of these, what averages of gradients, gathered parameters and norms have by formula.
+    pub averages: f64,
+    /// Of this rank.
+    pub seconds: f64,
+}
+
+impl Job<'_> {
+    /// Begins the training by a strategy, on all ranks of `world`.
+    ///
+    /// # Errors
+    /// Those of [`Setup::begin`].
+    pub fn begin(&self, strategy: &Strategy, world: &Comm) -> Result<Watched> {
+        let counted = Arc::new(AtomicU64::new(0));
+        let mut setup = Setup::new(self.config, strategy);
+        if let Some(broken) = self.broken.filter(|_| strategy.expert > 1) {
+            setup = setup.zero(broken.zero(self.config.zero(strategy.zero)));
+            let counted = counted.clone();
+            setup = setup.layers(move |tensor| layers(broken, tensor, world, &counted));
+            if broken.begins_uneven() {
+                let seed = self.config.seed;
+                setup = setup.values(move |spec, elements, out| {
+                    if spec.name.contains("router") {
+                        out.fill(0.0);
+                    } else {
+                        spec.initial(seed, elements, out);
+                    }
+                });
+            }
+        }
+        Ok(Watched { training: setup.begin(world)?, counted: counted.clone() })
+    }
+
+    /// Draws a step's passes, whose routers are watched.
+    ///
+    /// # Errors
+    /// Those of [`Training::draw`].
+    pub fn draw(&self, training: &Training, step: usize) -> Result<Vec<(Batch, Pass)>> {
+        training.draw(self.text, step, &mut ())
+    }
+
+    /// Computes a step, and averages its gradients. Returns what all ranks know of it, without
+    /// norm.
+    ///
+    /// # Errors
+    /// If a pass or a message fails.
+    pub fn compute(
+        &self,
+        watched: &mut Watched,
+        world: &Comm,
+        passes: &[(Batch, Pass)],
+    ) -> Result<Taken> {
+        let training = &mut watched.training;
+        let begun = Instant::now();
+        let experts = training.replicas.experts().cloned();
+        let sent_before = experts.as_ref().map_or(0, |group| group.traffic().bytes);
+        let all_before = world.total_traffic().bytes;
+        watched.counted.store(0, Relaxed);
+        let ran = training.passes(passes)?;
+        let sent = experts.as_ref().map_or(0, |group| group.traffic().bytes) - sent_before;
+        training.average()?;
+        let all_sent = world.total_traffic().bytes - all_before;
+        if let Some(broken) = self.broken {
+            broken.change_gradients(params(training), training.strategy.expert)?;
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+
+        let mut loss = [training.loss(&ran)?];
+        training.mesh.group(Axis::Data).all_reduce(&mut loss, Reduce::Mean)?;
+        let balances = passes.iter().filter_map(|(_, pass)| pass.balance.as_ref());
+        let seen = Seen::of(training, balances);
+        let mut balancing = [seen.balancing];
+        world.all_reduce(&mut balancing, Reduce::Sum)?;
+        // Each tensor rank has seen the same, and each data rank has its part of the mean.
+        let tensor = training.tensor.group().size() as u64;
+        let layers = self.config.shape.layers;
+        let mut all: Vec<u64> = seen.copies.concat();
+        let copies: u64 = all.iter().sum();
+        let own = match self.broken {
+            Some(Break::CountedTwice) if experts.is_some() => watched.counted.load(Relaxed),
+            _ => copies,
+        };
+        all.extend([own, copies, sent, all_sent]);
+        all.extend(seen.routed.to_array());
+        world.all_reduce(&mut all, Reduce::Sum)?;
+        let number = all.len() - 8;
+        let [own, copies, sent, all_sent, routed @ ..]: [u64; 8] = all[number..].try_into()?;
+        let all = &all[..number];
+        Ok(Taken {
+            loss: loss[0],
+            balancing: balancing[0] * training.strategy.pipeline as f64 / world.size() as f64,
+            norm: 0.0,
+            copies: all
+                .chunks(number / layers)
+                .map(|of_layer| of_layer.iter().map(|copies| copies / tensor).collect())
+                .collect(),
+            routed: Routed::from_array(routed),
+            counted: [own / tensor, copies / tensor],
+            sent,
+            all_sent,
+            averages: 0.0,
+            seconds,
+        })
+    }
+
+    /// Takes a step.
+    ///
+    /// # Errors
+    /// As [`Job::compute`], and if the norm is not finite.
+    pub fn take(&self, watched: &mut Watched, world: &Comm, step: usize) -> Result<Taken> {
+        let passes = self.draw(&watched.training, step)?;
+        let mut taken = self.compute(watched, world, &passes)?;
+        let before = world.total_traffic().bytes;
+        taken.norm = watched.training.update(step)?;
+        taken.add_bytes(&watched.training, world, before)?;
+        Ok(taken)
+    }
+}
+
+impl Taken {
+    /// Adds the bytes that ranks have sent since `before`, which is this rank's, and what the
+    /// step's averages and norms have by formula.
+    ///
+    /// # Errors
+    /// If a collective fails.
+    pub fn add_bytes(&mut self, training: &Training, world: &Comm, before: u64) -> Result<()> {
+        let mut sent = [world.total_traffic().bytes - before];
+        let zero = &training.zero;
+        let mut averages = [zero.bytes_a_step() - zero.norm_bytes() as f64];
+        world.all_reduce(&mut sent, Reduce::Sum)?;
+        world.all_reduce(&mut averages, Reduce::Sum)?;
+        self.all_sent += sent[0];
+        self.averages = averages[0] + norm_bytes(&training.strategy);
+        Ok(())
+    }
+}
+
+/// Bytes that all data ranks send for a norm: an f32 and two f64 in all-reduces. Without shards
+/// only ranks that share experts have different gradients.
+fn norm_bytes(strategy: &Strategy) -> f64 {
+    let ranks = strategy.data * strategy.context;
+    let each = if strategy.zero > Stage::Ddp {
+        ranks
+    } else {
+        strategy.expert
+    };
+    (ranks / each * 2 * (each - 1) * (4 + 16)) as f64
+}
+
+/// This rank's parameters.
+pub fn params(training: &Training) -> &Params {
+    &training.stages.chunks[0].params
+}
+
+/// What one rank has seen of a step.
+struct Seen {
+    balancing: f64,
+    /// Copies of this rank's tokens for each expert of each layer.
+    copies: Vec<Vec<u64>>,
+    routed: Routed,
+}
+
+impl Seen {
+    fn of<'a>(training: &Training, balances: impl Iterator<Item = &'a Arc<Balance>>) -> Seen {
+        let shape = &training.config.shape;
+        let number = shape.experts().map_or(0, |experts| experts.number);
+        let here = held(training, number);
+        let mut seen = Seen {
+            balancing: 0.0,
+            copies: vec![vec![0; number]; shape.layers],
+            routed: Routed::default(),
+        };
+        let names: BTreeMap<String, usize> = (0..shape.layers)
+            .map(|layer| (format!("{}.experts", shape.block_name(layer)), layer))
+            .collect();
+        let micro_batches = training.micro_batches() as f64;
+        for balance in balances {
+            seen.balancing += balance.loss() / micro_batches;
+            for (name, load) in balance.loads() {
+                seen.routed += Routed::of(&load, &here);
+                let Some(&layer) = names.get(&name) else { continue };
+                let sums = &mut seen.copies[layer];
+                sums.iter_mut().zip(&load.copies).for_each(|(sum, copies)| *sum += copies);
+            }
+        }
+        seen
+    }
+}
+
+/// The experts that this rank holds.
+fn held(training: &Training, number: usize) -> Range<usize> {
+    let each = number / training.strategy.expert;
+    let place = training.replicas.experts().map_or(0, Comm::rank);
+    place * each..(place + 1) * each
+}

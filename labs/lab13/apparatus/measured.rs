@@ -1,0 +1,80 @@
+//! One step by one strategy, beside one rank's.
+
+use super::job::params;
+use super::{Job, OneRank, Taken};
+use anyhow::Result;
+use kit::parity::stored_gradients;
+use shardlab::comm::{Comm, Reduce};
+use shardlab::difference::largest_difference;
+use shardlab::parallel::Strategy;
+
+/// A step, and how far it is from one rank's.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    pub strategy: Strategy,
+    pub taken: Taken,
+    /// The largest difference of a parameter's gradient from one rank's, norm by norm, on any rank.
+    pub gradients: f64,
+    /// The parameter whose gradient that is, on rank 0.
+    pub farthest: String,
+}
+
+/// Computes the first step by a strategy of data ranks that share experts.
+///
+/// # Errors
+/// If a pass or a message fails.
+pub fn measure(job: &Job, strategy: &Strategy, world: &Comm, one: &OneRank) -> Result<Measured> {
+    let mut watched = job.begin(strategy, world)?;
+    let passes = job.draw(&watched.training, 0)?;
+    let mut taken = job.compute(&mut watched, world, &passes)?;
+    let before = world.total_traffic().bytes;
+    taken.norm = watched.training.zero.norm()?;
+    taken.add_bytes(&watched.training, world, before)?;
+    let params = params(&watched.training);
+    let found = stored_gradients(params);
+    let mut farthest = (0.0, String::new());
+    for spec in params.specs() {
+        let expected = one.gradients.get(&spec.name).map_or(&[][..], Vec::as_slice);
+        let apart = apart(&found[spec.range()], expected);
+        if apart > farthest.0 {
+            farthest = (apart, spec.name.clone());
+        }
+    }
+    let mut most = [farthest.0];
+    world.all_reduce(&mut most, Reduce::Max)?;
+    Ok(Measured {
+        strategy: *strategy,
+        taken,
+        gradients: most[0],
+        farthest: farthest.1,
+    })
+}
+
+/// The norm of what is apart, beside the expected norm.
+fn apart(found: &[f32], expected: &[f32]) -> f64 {
+    if largest_difference(found, expected).is_infinite() {
+        return f64::INFINITY;
+    }
+    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+    let both = found.iter().zip(expected);
+    let apart = norm(&mut both.map(|(a, b)| f64::from(*a) - f64::from(*b)));
+    let expected = norm(&mut expected.iter().map(|&x| f64::from(x)));
+    if apart == 0.0 {
+        return 0.0;
+    }
+    apart / expected.max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gradients_that_are_not_numbers_or_missing_are_infinitely_far() {
+        assert_eq!(apart(&[3.0, 4.5], &[3.0, 4.0]), 0.1);
+        assert_eq!(apart(&[0.0, 0.0], &[0.0, 0.0]), 0.0);
+        assert!(apart(&[f32::NAN, 4.0], &[3.0, 4.0]).is_infinite());
+        assert!(apart(&[3.0, 4.0], &[]).is_infinite());
+        assert!(apart(&[1.0], &[0.0]) > 1e300);
+    }
+}

@@ -1,0 +1,197 @@
+//! The rank that everyone waits for: one layer's experts, measured on one rank after the other.
+
+use super::load::shares;
+use anyhow::Result;
+use candle_core::{Device, Tensor, Var};
+use kit::show::{Activity, Interval, Screen, Timeline, percent};
+use shardlab::comm::{Comm, Reduce};
+use shardlab::data::Uniform;
+use shardlab::model::{Build, Layer, Mlp, Pass, Plain, Role};
+use shardlab::plan::ModelShape;
+use shardlab::tensor::{Init, Params, Whole, backward_from};
+use std::time::Instant;
+
+/// Turns of each rank. The first warms up; of the others the fastest counts, which other programs
+/// have disturbed least.
+const TURNS: usize = 6;
+
+/// One layer's experts on all ranks.
+pub struct Waiting {
+    pub layer: usize,
+    /// Copies that each rank's experts have.
+    pub copies: Vec<u64>,
+    /// Seconds of each rank, forward and backward.
+    pub seconds: Vec<[f64; 2]>,
+    /// Seconds of a rank that has its even part of the copies.
+    pub even: [f64; 2],
+}
+
+/// Measures the layer whose busiest rank has most of its `copies` for each expert: one rank after
+/// the other, so that ranks on shared cores do not slow each other down.
+///
+/// # Errors
+/// If a pass or a message fails.
+pub fn waiting(world: &Comm, shape: &ModelShape, copies: &[Vec<u64>]) -> Result<Waiting> {
+    let ranks = world.size();
+    let of_ranks = |layer: &Vec<u64>| -> Vec<u64> {
+        layer.chunks(layer.len() / ranks).map(|part| part.iter().sum()).collect()
+    };
+    let largest = |layer: &Vec<u64>| shares(&of_ranks(layer)).into_iter().fold(0.0, f64::max);
+    let layer = (0..copies.len())
+        .max_by(|&a, &b| largest(&copies[a]).total_cmp(&largest(&copies[b])))
+        .unwrap_or(0);
+    let all = &copies[layer];
+    let here = all.len() / ranks;
+    let mine = &all[world.rank() * here..(world.rank() + 1) * here];
+    let even = vec![(all.iter().sum::<u64>() as f64 / all.len() as f64).round() as u64; here];
+    let expert = expert(shape)?;
+    let mut best = [[f64::INFINITY; 2]; 2];
+    for turn in 0..TURNS * ranks {
+        world.barrier()?;
+        if turn % ranks != world.rank() {
+            continue;
+        }
+        for (best, loads) in best.iter_mut().zip([mine, &even[..]]) {
+            let seconds = seconds(&expert, shape.embd, loads)?;
+            if turn >= ranks {
+                best.iter_mut().zip(seconds).for_each(|(best, s)| *best = best.min(s));
+            }
+        }
+    }
+    world.barrier()?;
+    let mut figures = vec![0.0; 4 * ranks];
+    figures[4 * world.rank()..][..4].copy_from_slice(best.as_flattened());
+    world.all_reduce(&mut figures, Reduce::Sum)?;
+    let pair = |rank: usize, at: usize| [figures[4 * rank + at], figures[4 * rank + at + 1]];
+    let mean =
+        |at: usize| (0..ranks).map(|rank| figures[4 * rank + at]).sum::<f64>() / ranks as f64;
+    Ok(Waiting {
+        layer,
+        copies: of_ranks(all),
+        seconds: (0..ranks).map(|rank| pair(rank, 0)).collect(),
+        even: [mean(2), mean(3)],
+    })
+}
+
+/// An expert of this shape.
+fn expert(shape: &ModelShape) -> Result<Mlp> {
+    let params = Params::new();
+    let matrix = |name: &str, rows, columns, role| {
+        Plain.linear(&params, Whole::new(name, &[rows, columns], Init::Normal(0.02)), role)
+    };
+    let fc = matrix("fc.weight", shape.ffn(), shape.embd, Role::MlpIn)?;
+    let out = matrix("out.weight", shape.embd, shape.ffn(), Role::MlpOut)?;
+    params.allocate(1);
+    Ok(Mlp { fc, out, name: "expert".to_string() })
+}
+
+/// Seconds of a forward and of a backward pass of experts with so many copies each.
+fn seconds(expert: &Mlp, width: usize, loads: &[u64]) -> Result<[f64; 2]> {
+    let pass = Pass::training(None);
+    let mut seconds = [0.0; 2];
+    for &copies in loads.iter().filter(|&&copies| copies > 0) {
+        let rows = copies as usize;
+        let numbers = Uniform { seed: 1, rank: 0, batch: rows, width }.batch(0);
+        let x = Var::from_tensor(&Tensor::from_vec(numbers, (1, rows, width), &Device::Cpu)?)?;
+        let dy = x.ones_like()?;
+        let begun = Instant::now();
+        let y = expert.forward(x.as_tensor(), &pass)?;
+        let forward = Instant::now();
+        backward_from(&y, &dy)?;
+        seconds[0] += (forward - begun).as_secs_f64();
+        seconds[1] += forward.elapsed().as_secs_f64();
+    }
+    Ok(seconds)
+}
+
+impl Waiting {
+    /// The rank that computes longest.
+    pub fn last(&self) -> usize {
+        let all = |rank: usize| self.seconds[rank].iter().sum::<f64>();
+        (0..self.seconds.len()).max_by(|&a, &b| all(a).total_cmp(&all(b))).unwrap_or(0)
+    }
+
+    /// The longest forward pass of a rank and the longest backward pass: all wait for both.
+    fn longest(&self) -> [f64; 2] {
+        [0, 1].map(|pass| self.seconds.iter().map(|both| both[pass]).fold(0.0, f64::max))
+    }
+
+    /// How much longer than with an even load, as a part of that.
+    pub fn cost(&self) -> f64 {
+        self.longest().iter().sum::<f64>() / self.even.iter().sum::<f64>() - 1.0
+    }
+
+    /// What each rank does meanwhile.
+    pub fn timeline(&self, step: usize) -> Timeline<'static> {
+        let longest = self.longest();
+        let row = |(rank, &[forward, backward]): (usize, &[f64; 2])| {
+            let part = |activity, start: f64, seconds: f64| Interval {
+                activity,
+                start,
+                end: start + seconds,
+            };
+            let intervals = vec![
+                part(Activity::FORWARD, 0.0, forward),
+                part(Activity::WAITING, forward, longest[0] - forward),
+                part(Activity::BACKWARD, longest[0], backward),
+                part(Activity::WAITING, longest[0] + backward, longest[1] - backward),
+            ];
+            (format!("rank {rank} {:>5} copies", self.copies[rank]), intervals)
+        };
+        Timeline {
+            title: format!(
+                "Layer {}'s experts in step {step}: everyone waits for rank {}",
+                self.layer,
+                self.last()
+            ),
+            rows: self.seconds.iter().enumerate().map(row).collect(),
+            marks: Vec::new(),
+            axis: "",
+        }
+    }
+
+    /// What imbalance costs here.
+    pub fn words(&self, screen: &Screen) -> String {
+        format!(
+            "{}; with forced balance, as in published speeds, {}: +{}.",
+            screen.seconds(self.longest().iter().sum()),
+            screen.seconds(self.even.iter().sum()),
+            percent(self.cost().max(0.0)),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting() -> Waiting {
+        Waiting {
+            layer: 1,
+            copies: vec![30, 10],
+            seconds: vec![[3.0, 6.0], [1.0, 2.0]],
+            even: [2.0, 4.0],
+        }
+    }
+
+    #[test]
+    fn all_wait_for_the_last_rank_twice() {
+        let waiting = waiting();
+        assert_eq!((waiting.last(), waiting.cost()), (0, 0.5));
+        let timeline = waiting.timeline(7);
+        let waits: f64 = timeline.rows[1]
+            .1
+            .iter()
+            .filter(|one| one.activity == Activity::WAITING)
+            .map(|one| one.end - one.start)
+            .sum();
+        assert_eq!(waits, 6.0);
+        let text = timeline.render(&Screen::plain());
+        assert!(text.contains("everyone waits for rank 0"), "{text}");
+        let words = waiting.words(&Screen::plain());
+        assert!(
+            words.starts_with("9.00 s; with") && words.ends_with("6.00 s: +50.0%."),
+            "{words}"
+        );
+    }
+}

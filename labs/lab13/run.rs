@@ -1,0 +1,299 @@
+//! What lab13 runs, in which order.
+
+use super::apparatus::{self, Found, Job, Measured, OneRank, Sent, Taken};
+use super::flags::Args;
+use super::lesson;
+use anyhow::{Context, Result};
+use kit::flags::{Preset, ensure_ranks_can_differ};
+use kit::machine::matmul_peak;
+use kit::show::{Screen, thousands};
+use kit::{Beside, Checks, Footprint, Lesson, MetricsFile, report};
+use serde::Serialize;
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::parallel::Strategy;
+use shardlab::parallel::strategy::Recompute;
+use shardlab::parallel::zero::Stage;
+use shardlab::plan::{Experts, Family, ModelShape};
+use shardlab::train::Config;
+use std::path::Path;
+
+/// The steps that one rank takes, too. Later a rounding can change a choice, and so the model.
+const COMPARED: usize = 5;
+
+/// The run's settings, which all ranks share.
+struct Lab {
+    args: Args,
+    strategy: Strategy,
+    /// Whether ranks have other axes than in the lab's own run.
+    given: bool,
+    rules: Experts,
+    config: Config,
+    corpus: Corpus,
+    screen: Screen,
+    lesson: Lesson,
+}
+
+impl Lab {
+    fn job(&self) -> Job<'_> {
+        Job {
+            config: &self.config,
+            broken: self.args.broken,
+            text: &self.corpus.train,
+        }
+    }
+}
+
+/// Draws, compares and trains, as the flags say.
+pub fn run(mut args: Args) -> Result<()> {
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab13")?;
+    if args.show.is_some() {
+        apparatus::show_bytes(&screen);
+        return Ok(());
+    }
+    let given = args.strategy.of_lab("lab13")?;
+    let ranks = launch::ranks(given.map(|given| given.ranks()).or(args.ranks), 4)?;
+    let mut strategy = given.unwrap_or(Strategy {
+        data: ranks,
+        expert: ranks,
+        zero: if args.broken.is_some() { Stage::Ddp } else { Stage::One },
+        ..Strategy::SINGLE
+    });
+    args.train.take(&strategy);
+    if args.train.model.preset == Preset::Baby {
+        // Small enough for routers to have learned after some seconds.
+        args.train.model.layers.get_or_insert(2);
+        args.train.model.embd.get_or_insert(64);
+        args.train.data.batch.get_or_insert(2);
+    }
+    let rules = rules(&args, &strategy)?;
+    let corpus = args.train.data.corpus()?;
+    let mut config = args.train.resolve(strategy.data, Some(args.steps), &corpus)?.under(&strategy);
+    config.shape.family = Family::GptExperts { ffn: 2 * config.shape.embd, experts: rules };
+    args.strategy.ensure_divides(&config.shape)?;
+    strategy.check(&config.shape)?;
+    strategy.ensure_trainable()?;
+    ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
+    config.auxiliary = args.experts.auxiliary();
+    if let Some(broken) = args.broken {
+        broken.ensure_made(&rules, ranks, config.steps)?;
+        strategy = broken.strategy(strategy);
+        config.auxiliary = broken.auxiliary(config.auxiliary);
+    }
+    let lab = Lab {
+        given: given.is_some(),
+        args,
+        strategy,
+        rules,
+        config,
+        corpus,
+        screen,
+        lesson,
+    };
+    let footprint = Footprint::sharded(&lab.config, &lab.config.zero(lab.strategy.zero));
+    let free = launch::free_memory(launch::ranks_here(ranks));
+    if lab.args.run.dry_run {
+        if launch::is_first_process() {
+            introduce(&lab);
+            let peak = matmul_peak(lab.config.precision);
+            report::dry_run(&lab.screen, &lab.config, &footprint, free, peak);
+        }
+        return Ok(());
+    }
+    footprint.ensure_fits(free)?;
+    if launch::is_first_process() {
+        MetricsFile::create(lab.args.metrics.as_deref())?; // refused before the work, not after it
+        introduce(&lab);
+    }
+    launch::one_compute_thread_a_rank();
+    // Once per process: every rank compares its own gradients.
+    let one = OneRank::train(&lab.job(), COMPARED.min(lab.config.steps))
+        .map_err(|error| kit::explain(&lab.config, error))?;
+    let options = lab.args.run.comm.options(&lab.args.run.folder("lab13"));
+    kit::run(ranks, &options, |comm| {
+        one_rank(&lab, &one, &comm).map_err(|error| kit::explain(&lab.config, error))
+    })
+}
+
+/// The experts of each block.
+fn rules(args: &Args, strategy: &Strategy) -> Result<Experts, BadInput> {
+    let ranks = strategy.expert;
+    let usual = if 8usize.is_multiple_of(ranks) { 8 } else { 2 * ranks };
+    let number = args.experts.experts.unwrap_or(usual);
+    let chosen = args.experts.top;
+    if !number.is_multiple_of(ranks) {
+        let less = number / ranks * ranks;
+        let near = if less == 0 {
+            format!("{}", less + ranks)
+        } else {
+            format!("{less} or {}", less + ranks)
+        };
+        let what = format!("--experts {number} cannot be divided evenly among {ranks} ranks");
+        return Err(BadInput::new(what, format!("give --experts {near}, or other ranks")));
+    }
+    if chosen > number {
+        let what = format!("--top {chosen} is more than there are experts: {number}");
+        return Err(BadInput::new(what, format!("give --top {number} at most, or more --experts")));
+    }
+    // With one expert of a token nothing is left of its score in a normalized weight.
+    Ok(Experts { number, chosen, normalized: chosen > 1 })
+}
+
+/// One rank's part. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
+    kit::neighbours::warn(comm, &lab.strategy.layout())?;
+    let job = lab.job();
+    let first = if lab.given {
+        None
+    } else {
+        Some(first_step(lab, &job, one, comm)?)
+    };
+    let steps = train(lab, &job, comm)?;
+    let waiting = match (&first, steps.last()) {
+        (Some(_), Some(last)) => Some(apparatus::waiting(comm, &lab.config.shape, &last.copies)?),
+        _ => None,
+    };
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    let screen = &lab.screen;
+    if let Some(first) = &first {
+        screen.say(format!("\n{}", apparatus::table_of_bytes(screen, &first.sent)));
+    }
+    let heat = apparatus::heat(&steps, lab.strategy.expert);
+    screen.say(format!("\n{}", heat.render(screen)));
+    if let Some(path) = &lab.args.svg {
+        std::fs::write(path, heat.svg() + "\n")
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(waiting) = &waiting {
+        let timeline = waiting.timeline(steps.len());
+        screen.say(format!("\n{}", timeline.render(screen)));
+        screen.say(screen.wrap(&waiting.words(screen), 2));
+    }
+    screen.say("");
+    let mut checks = Checks::new(screen);
+    if let Some(first) = &first {
+        checks.beside("mixture", first.beside);
+        apparatus::check(&mut checks, &lab.config, one, &first.found);
+    }
+    let training = (&lab.strategy, &steps[..]);
+    apparatus::check_training(&mut checks, &lab.config, one, training, lab.given);
+    let mut failed = checks.failed_after(lab.args.broken.is_some(), &lab.config);
+    if failed.is_empty() {
+        let more = "More: --show bytes, --break average-all, --strategy dp=2,tp=2,ep=2,zero=2";
+        screen.say(lab.lesson.ending(screen, more));
+    }
+    // After the checks' verdict: a full disk does not take its place.
+    if let Err(error) = write(&steps, lab.args.metrics.as_deref()) {
+        failed.push(format!("{error:#}"));
+    }
+    Ok(failed)
+}
+
+/// What is measured of the lesson and of the first step.
+struct First {
+    beside: Beside,
+    sent: Sent,
+    found: Found,
+}
+
+fn first_step(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<First> {
+    let rules = Experts { normalized: true, ..lab.rules };
+    let seed = lab.config.seed;
+    let beside = lesson::compare_with_expert_parallel(comm, rules, seed)?;
+    let sent = apparatus::gathered(comm, rules, seed)?;
+    let plain = Strategy { zero: Stage::Ddp, ..lab.strategy };
+    let measure = |strategy: Strategy| -> Result<Measured> {
+        kit::progress(comm, || format!("{strategy}: one step"));
+        apparatus::measure(job, &strategy, comm, one)
+    };
+    let mut measured = Vec::new();
+    for expert in (1..=comm.size()).filter(|&expert| comm.size().is_multiple_of(expert)) {
+        // A mistake is shown where all ranks share the experts.
+        if lab.args.broken.is_none() || expert == comm.size() {
+            measured.push(measure(Strategy { expert, ..plain })?);
+        }
+    }
+    let again = match lab.args.broken {
+        None => Some(measure(Strategy { recompute: Recompute::Full, ..plain })?),
+        Some(_) => None,
+    };
+    Ok(First {
+        beside,
+        sent,
+        found: Found { measured, again, trained: None },
+    })
+}
+
+/// Takes the steps of the training.
+fn train(lab: &Lab, job: &Job, comm: &Comm) -> Result<Vec<Taken>> {
+    let mut training = job.begin(&lab.strategy, comm)?;
+    let mut steps = Vec::new();
+    for step in 0..lab.config.steps {
+        kit::progress(comm, || format!("{}: step {}", lab.strategy, step + 1));
+        steps.push(job.take(&mut training, comm, step)?);
+    }
+    Ok(steps)
+}
+
+/// A step, as `--metrics` writes it.
+#[derive(Serialize)]
+struct Step<'a> {
+    /// Counted from 1.
+    step: usize,
+    /// Mean over all tokens.
+    loss: f64,
+    /// Without its coefficient.
+    balancing_loss: f64,
+    /// Before clipping.
+    grad_norm: f64,
+    /// Copies for each expert of each layer.
+    copies: &'a [Vec<u64>],
+    /// Of all ranks, to experts' ranks and back.
+    bytes: u64,
+    seconds: f64,
+}
+
+fn write(steps: &[Taken], path: Option<&Path>) -> Result<()> {
+    let mut file = MetricsFile::create(path)?;
+    for (i, taken) in steps.iter().enumerate() {
+        file.write(&Step {
+            step: i + 1,
+            loss: taken.loss,
+            balancing_loss: taken.balancing,
+            grad_norm: taken.norm,
+            copies: &taken.copies,
+            bytes: taken.sent,
+            seconds: taken.seconds,
+        })?;
+    }
+    Ok(())
+}
+
+fn introduce(lab: &Lab) {
+    let Lab { screen, config, strategy, rules, .. } = lab;
+    screen.say(lab.lesson.heading(screen, None));
+    report::ranks(screen, strategy.ranks());
+    if lab.given || lab.args.broken.is_some() {
+        screen.say(screen.row("strategy", &strategy.to_string()));
+    }
+    screen.say(screen.row("model", &model(screen, &config.shape, rules)));
+}
+
+/// The model, and how many of its parameters compute for a token.
+fn model(screen: &Screen, shape: &ModelShape, rules: &Experts) -> String {
+    let all = shape.parameters();
+    format!(
+        "{} layers{}a token: {} of {} experts, {} of {} parameters",
+        shape.layers,
+        screen.separator(),
+        rules.chosen,
+        rules.number,
+        thousands(all - shape.idle()),
+        thousands(all)
+    )
+}
