@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs labs 02 to 09, and lab12, beside the same loops in PyTorch: the same weights and batches in, the same numbers out.
+"""Runs labs 02 to 09, 12 and 13 beside the same loops in PyTorch: the same weights and batches in, the same numbers out.
 
 Set-up (a virtual environment):  python3 -m venv venv && venv/bin/pip install torch numpy
 All labs:                        venv/bin/python book/pytorch/compare.py
@@ -35,6 +35,7 @@ import lab07
 import lab08
 import lab09
 import lab12
+import lab13
 import shared
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -238,6 +239,14 @@ def lab12s(labs, broken):
     yield Comparison("ring attention: losses and norms", losses_and_norms(rows), there["losses"] + there["norms"], NUMBERS)
 
 
+def lab13s(labs, broken):
+    flags = [*lab13.JOB.flags("grad-accum"), "--experts", lab13.EXPERTS, "--top", lab13.TOP]
+    _, _, rows = labs.run("lab13", *flags, metrics=True)
+    there = shared.launch(lab13.run, lab13.JOB.ranks, broken=broken)
+    yield Comparison("all_to_all_single, experts: losses", [row["loss"] for row in rows], there["losses"], NUMBERS)
+    yield Comparison("norms of all ranks' gradients", [row["grad_norm"] for row in rows], there["norms"], NUMBERS)
+
+
 # What is compared, and the mistakes that `--broken` makes in PyTorch's run, one after the other.
 LABS = {
     "start": (start, ["weight"]),
@@ -250,6 +259,7 @@ LABS = {
     "lab08": (lab08s, ["weight", "steps"]),
     "lab09": (lab09s, ["weight", "moments"]),
     "lab12": (lab12s, ["weight", "positions"]),
+    "lab13": (lab13s, ["divided", "norm"]),
 }
 
 
@@ -257,7 +267,7 @@ def programs(folder):
     """The folder with the labs' programs; builds them if there is none."""
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     known = [pathlib.Path(folder)] if folder else [target / "release", target / "debug"]
-    there = [one.resolve() for one in known if all((one / f"lab{number:02}").is_file() for number in [*range(2, 10), 12])]
+    there = [one.resolve() for one in known if all((one / f"lab{number:02}").is_file() for number in [*range(2, 10), 12, 13])]
     if there:
         return max(there, key=lambda one: (one / "lab03").stat().st_mtime)
     if folder:

@@ -108,13 +108,13 @@ const CUTS: [Cut; 7] = [
     Cut {
         name: "experts",
         strategy: "expert parallelism",
-        page: "left-out",
+        page: "lab13",
         batch: Divided::Rows,
         model: Divided::Boxes,
         state: Divided::Columns,
         cuts: "the experts of each layer, of which a token|needs a few",
         sends: "tokens to their experts and back: two|all-to-alls per layer and pass",
-        when: "the model is a mixture of experts (no lab|here has one)",
+        when: "the model is a mixture of experts, too many|for one device",
     },
 ];
 

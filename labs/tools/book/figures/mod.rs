@@ -7,6 +7,7 @@ mod context;
 mod data_parallel;
 mod draws;
 mod exchanges;
+mod experts;
 mod heads;
 mod held;
 mod life_cycle;
@@ -42,6 +43,7 @@ use context::context;
 use data_parallel::data_parallel;
 use draws::draws;
 use exchanges::exchanges;
+use experts::experts;
 use heads::heads;
 use held::{holdings, holdings_of, stages};
 use kit::show::{Chart, Nodes, Screen};
@@ -166,6 +168,7 @@ pub fn figure(name: &str) -> Result<String> {
         "heads" => heads(),
         "context" => context(),
         "exchanges" => exchanges(),
+        "experts" => experts()?,
         "zero-life" => zero_life(),
         "live" => live_activations()?,
         "data-parallel" => data_parallel(),
@@ -180,6 +183,7 @@ pub fn figure(name: &str) -> Result<String> {
         "map-tensor" => map::small(&["matrices", "sequence"]),
         "map-layers" => map::small(&["layers"]),
         "map-context" => map::small(&["context"]),
+        "map-experts" => map::small(&["experts"]),
         "map-axes" => map::small(&["data", "matrices", "layers"]),
         "map-all" => map::small(&["data", "state", "matrices", "sequence", "layers"]),
         "map-full" => map::full(),
