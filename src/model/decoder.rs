@@ -6,7 +6,7 @@ use super::layers::{Entry, Exit, Layer, Pass, Recomputed};
 use super::{gpt, llama};
 use crate::data::Batch;
 use crate::plan::{Family, ModelShape, Named};
-use crate::tensor::{Copies, Init, Param, Params, Whole};
+use crate::tensor::{self, Copies, Init, Param, Params, Whole};
 use candle_core::{Result, Tensor, bail};
 use std::ops::Range;
 use std::sync::Arc;
@@ -182,7 +182,9 @@ impl Decoder {
     pub fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
         let x = self.hidden(input, pass)?;
         match &self.exit {
-            Some((norm, exit)) => exit.loss(&norm.forward(&x, pass)?, targets, pass),
+            Some((norm, exit)) => {
+                tensor::chain(&x, |x| exit.loss(&norm.forward(x, pass)?, targets, pass))
+            }
             None => Ok(x),
         }
     }

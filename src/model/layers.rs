@@ -298,9 +298,12 @@ pub struct Block {
 
 impl Layer for Block {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let x =
-            pass.rounded((x + self.attention.forward(&self.norm1.forward(x, pass)?, pass)?)?)?;
-        pass.rounded((&x + self.mlp.forward(&self.norm2.forward(&x, pass)?, pass)?)?)
+        let half = |x: &Tensor, norm: &dyn Layer, layer: &dyn Layer| {
+            let y = tensor::chain(x, |x| layer.forward(&norm.forward(x, pass)?, pass))?;
+            pass.rounded((x + y)?)
+        };
+        let x = half(x, &*self.norm1, &*self.attention)?;
+        half(&x, &*self.norm2, &*self.mlp)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Connects candle's graph with loops over slices.
 
+use super::chain;
 use super::defer::now_or_later;
 use super::profile;
 use crate::memory::in_large_pages;
@@ -61,7 +62,7 @@ pub trait TensorOp: Send + Sync + 'static {
 /// # Errors
 /// If `x` is not contiguous f32 on the CPU, or the operation fails.
 pub fn apply(x: &Tensor, op: impl TensorOp) -> Result<Tensor> {
-    x.apply_op1(Node { op: Arc::new(op), keeps_input: true })
+    Node { op: Arc::new(op), keeps_input: true }.apply(x)
 }
 
 /// [`apply`] for an operation whose backward pass does not read `x`: the pass gets an empty slice.
@@ -71,7 +72,7 @@ pub fn apply(x: &Tensor, op: impl TensorOp) -> Result<Tensor> {
 /// # Errors
 /// As [`apply`].
 pub fn consume(x: Tensor, op: impl TensorOp) -> Result<Tensor> {
-    let y = x.apply_op1(Node { op: Arc::new(op), keeps_input: false })?;
+    let y = Node { op: Arc::new(op), keeps_input: false }.apply(&x)?;
     free(&x)?;
     Ok(y)
 }
@@ -84,6 +85,14 @@ pub(super) fn free(x: &Tensor) -> Result<()> {
 struct Node<O> {
     op: Arc<O>,
     keeps_input: bool,
+}
+
+impl<O: TensorOp> Node<O> {
+    fn apply(self, x: &Tensor) -> Result<Tensor> {
+        let y = x.apply_op1(Node { op: self.op.clone(), ..self })?;
+        chain::link(x, &y, self);
+        Ok(y)
+    }
 }
 
 impl<O: TensorOp> CustomOp1 for Node<O> {

@@ -183,7 +183,7 @@ fn products_in_bf16() {
 fn gelu() {
     hold(
         "gelu",
-        &|x, _| tensor::gelu(x),
+        &|x, _| tensor::gelu(&(x + 0.0)?),
         &|a| plain::gelu(a[0]),
         &[numbers(3, &[4, 100], 6.0)],
     );
@@ -349,8 +349,8 @@ fn add_positions() {
 fn a_backward_pass_goes_on_from_a_given_gradient() -> Result<()> {
     let x = Var::from_tensor(&numbers(17, &[3, 20], 2.0).to_dtype(DType::F32)?)?;
     // The boundary feeds two operations, as a residual stream does.
-    let first = |x: &Tensor| tensor::gelu(x);
-    let second = |x: &Tensor| scalar(&(tensor::gelu(x)? + x)?);
+    let first = |x: &Tensor| tensor::gelu(&(x + 0.0)?);
+    let second = |x: &Tensor| scalar(&(first(x)? + x)?);
     let whole = tensor::gradient(&second(&first(&x)?)?.backward()?, &x)?;
 
     let sent = first(&x)?;
@@ -366,6 +366,68 @@ fn a_backward_pass_goes_on_from_a_given_gradient() -> Result<()> {
         .unwrap_err()
         .to_string();
     assert!(text.contains("a result of shape [3, 20] cannot have shape [60]"), "{text}");
+    Ok(())
+}
+
+/// A norm, two matrices, and GELU between them.
+fn half_a_block() -> Result<(Arc<Params>, [Param; 3])> {
+    let params = Params::new();
+    let gain = params.declare("gain", &[20], Init::Uniform(1.0))?;
+    let fc = params.declare("fc", &[30, 20], Init::Normal(0.5))?;
+    let out = params.declare("out", &[20, 30], Init::Normal(0.5))?;
+    params.allocate(3);
+    Ok((params, [gain, fc, out]))
+}
+
+/// As one node of the graph, operations compute what they do as four.
+#[test]
+fn a_chain_is_one_node_and_has_the_bits_of_its_operations() -> Result<()> {
+    let (params, [gain, fc, out]) = half_a_block()?;
+    let layers = |x: &Tensor| {
+        let x = tensor::linear(&tensor::layer_norm(x, &gain)?, &fc, F32)?;
+        tensor::linear(&tensor::gelu(&x)?, &out, F32)
+    };
+    let x = Var::from_tensor(&numbers(21, &[3, 5, 20], 2.0).to_dtype(DType::F32)?)?;
+    let run = |y: Tensor| {
+        params.zero_gradients();
+        // The input feeds the sum, too, as a residual stream does.
+        let gradients = scalar(&(x.as_tensor() + &y)?)?.backward()?;
+        Ok((flat(&y), flat(&tensor::gradient(&gradients, &x)?), params.gradients().to_vec()))
+    };
+    let chained = tensor::chain(&x, layers)?;
+    assert_eq!(chained.sorted_nodes().len(), 2, "the chain, and the variable");
+    let apart = layers(&x)?;
+    assert_eq!(apart.sorted_nodes().len(), 5);
+    let chained: Result<_> = run(chained);
+    assert_eq!(chained?, run(apart)?);
+    Ok(())
+}
+
+/// Whatever is no link leaves the graph to candle: an operation of candle's, a tensor that two
+/// operations take, a chain in the chain.
+#[test]
+fn a_chain_that_is_none_loses_no_gradient() -> Result<()> {
+    let params = Params::new();
+    let gain = params.declare("gain", &[6], Init::Uniform(1.0))?;
+    params.allocate(1);
+    let norm = |x: &Tensor| tensor::layer_norm(x, &gain);
+    let x = Var::from_tensor(&numbers(22, &[4, 6], 2.0).to_dtype(DType::F32)?)?;
+    let gradient = |y: Tensor| Ok(flat(&tensor::gradient(&scalar(&y)?.backward()?, &x)?));
+    let expect = |chained: Plain, apart: Plain| -> Result<()> {
+        let chained: Result<Vec<f64>> = gradient(tensor::chain(&x, |x| chained(&[x]))?);
+        assert_eq!(chained?, gradient(apart(&[&x])?)?);
+        Ok(())
+    };
+    let scaled: Plain = &|x| norm(&(norm(x[0])? * 3.0)?);
+    let summed: Plain = &|x| norm(x[0])? + x[0];
+    let nothing: Plain = &|x| Ok(x[0].clone());
+    for layers in [scaled, summed, nothing] {
+        expect(layers, layers)?;
+    }
+    expect(&|x| norm(&tensor::chain(&norm(x[0])?, norm)?), &|x| norm(&norm(&norm(x[0])?)?))?;
+    // A chain that fails leaves none open.
+    assert!(tensor::chain(&x, |x| norm(&x.t()?)).is_err());
+    assert!(gradient(norm(&norm(&x)?)?)?.iter().all(|&dx: &f64| dx != 0.0));
     Ok(())
 }
 

@@ -1,0 +1,120 @@
+//! Operations that follow each other, as one node of candle's graph.
+//!
+//! For each edge of the graph, candle's backward pass makes a tensor of zeros and adds the gradient
+//! to it: two passes over as many numbers as the edge has. It must, since several operations may
+//! have read the tensor. Inside a chain only the next operation has, so an operation's gradient
+//! goes to the operation before it as it is. What is kept for the backward pass stays the same.
+
+use candle_core::{
+    CpuStorage, CustomOp1, Error, InplaceOp1, Layout, Result, Shape, Tensor, TensorId, bail,
+};
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Applies `layers` to `x`. If they are operations of this folder, each of which takes the result
+/// of the one before it, they become one node of the graph. If anything else happens, the graph is
+/// candle's.
+///
+/// The result is moved into that node: `layers` must not keep it.
+///
+/// # Errors
+/// If `layers` fails.
+pub fn chain(x: &Tensor, layers: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    if !x.track_op() {
+        return layers(x);
+    }
+    // Restored even if the layers fail.
+    struct Before(Option<Chain>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            OPEN.replace(self.0.take());
+        }
+    }
+    let before = Before(OPEN.replace(Some(Chain { end: x.id(), links: Vec::new() })));
+    let y = layers(x)?;
+    let chain = OPEN.take();
+    drop(before);
+    match chain {
+        Some(chain) if chain.end == y.id() && !chain.links.is_empty() => {
+            let result = Mutex::default();
+            y.inplace_op1(&Take(&result))?;
+            x.apply_op1(Joined { links: chain.links, result })
+        }
+        _ => Ok(y),
+    }
+}
+
+thread_local! {
+    /// The chain that this thread's operations extend; None outside of [`chain`].
+    static OPEN: RefCell<Option<Chain>> = const { RefCell::new(None) };
+}
+
+struct Chain {
+    /// The last operation's result. Whatever takes another tensor is no link.
+    end: TensorId,
+    links: Vec<Link>,
+}
+
+struct Link {
+    op: Arc<dyn CustomOp1 + Send + Sync>,
+    /// The operation's input, without the graph below it.
+    x: Tensor,
+}
+
+/// Notes that `op` has made `y` of `x`.
+pub(super) fn link(x: &Tensor, y: &Tensor, op: impl CustomOp1 + Send + Sync + 'static) {
+    OPEN.with_borrow_mut(|open| {
+        if let Some(chain) = open
+            && chain.end == x.id()
+        {
+            chain.links.push(Link { op: Arc::new(op), x: x.detach() });
+            chain.end = y.id();
+        }
+    });
+}
+
+struct Joined {
+    links: Vec<Link>,
+    /// The last operation's result, until the graph has it.
+    result: Mutex<Option<(CpuStorage, Shape)>>,
+}
+
+impl CustomOp1 for Joined {
+    fn name(&self) -> &'static str {
+        "chain"
+    }
+
+    fn cpu_fwd(&self, _x: &CpuStorage, _layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        result.ok_or_else(|| Error::msg("a chain's result is given away once"))
+    }
+
+    fn bwd(&self, _x: &Tensor, y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+        let mut gradient = dy.clone();
+        let mut y = y;
+        for Link { op, x } in self.links.iter().rev() {
+            match op.bwd(x, y, &gradient)? {
+                Some(dx) => gradient = dx,
+                None => bail!("{} has no gradient", op.name()),
+            }
+            y = x;
+        }
+        Ok(Some(gradient))
+    }
+}
+
+/// Moves a tensor's elements out of it.
+struct Take<'a>(&'a Mutex<Option<(CpuStorage, Shape)>>);
+
+impl InplaceOp1 for Take<'_> {
+    fn name(&self) -> &'static str {
+        "take"
+    }
+
+    fn cpu_fwd(&self, x: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        let elements = std::mem::replace(x, CpuStorage::F32(Vec::new()));
+        let mut result = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *result = Some((elements, layout.shape().clone()));
+        Ok(())
+    }
+}
