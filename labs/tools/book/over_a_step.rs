@@ -31,7 +31,8 @@ pub fn activations_over_a_step(
     let whole = alone.kept_by_a_block(dropout);
     let [embedding, head] = alone.kept_by_the_ends(dropout);
     // In GELU's backward pass two gradients of fc's width are alive at once, the incoming and the
-    // outgoing one, beside two of the residual stream's. Attention recomputes one sequence's scores.
+    // outgoing one, beside two of the residual stream's. Attention recomputes one sequence's
+    // scores.
     let work = 10.0 * d;
     let scores = 2.0 * block * block;
     let kept = match keep {
