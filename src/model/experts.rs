@@ -118,7 +118,7 @@ impl Mixture {
         // in its old order again.
         let undropped = Pass { dropout: None, ..pass.clone() };
         tensor::by_parts(copies, places(counts), |expert, copies| {
-            self.experts[expert].forward(copies, &undropped)
+            tensor::chain(copies, |copies| self.experts[expert].forward(copies, &undropped))
         })
     }
 }

@@ -18,15 +18,17 @@ fn main() -> ExitCode {
 /// Copies to each rank, if an expert is on the rank that `of` names.
 fn copies_if(of: impl Fn(usize) -> usize) -> [usize; RANKS] {
     let mut copies = [0; RANKS];
-    CHOSEN.iter().flatten().for_each(|&expert| copies[of(expert).min(RANKS - 1)] += 1);
+    CHOSEN
+        .iter()
+        .flatten()
+        .for_each(|&expert| copies[of(expert).min(RANKS - 1)] += 1);
     copies
 }
 
 fn sent(evidence: &mut Evidence) -> Result<()> {
     let shares = launch::run(RANKS, |comm| Ok(ExpertParallel::new(comm).share(EXPERTS)))?;
-    let holder = |expert: usize| {
-        shares.iter().position(|share| share.contains(&expert)).unwrap_or(RANKS)
-    };
+    let holder =
+        |expert: usize| shares.iter().position(|share| share.contains(&expert)).unwrap_or(RANKS);
     let right = copies_if(holder);
     let got = copies();
     let words = |copies: &[usize; RANKS]| copies.map(|count| count.to_string()).join(", ");

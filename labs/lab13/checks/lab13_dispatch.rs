@@ -73,7 +73,8 @@ impl Case {
     }
 
     fn token(&self, rank: usize, token: usize) -> Vec<f64> {
-        let number = |i: usize| (1.0 + 5.0 * rank as f64 + 1.7 * token as f64 + 2.3 * i as f64).sin();
+        let number =
+            |i: usize| (1.0 + 5.0 * rank as f64 + 1.7 * token as f64 + 2.3 * i as f64).sin();
         (0..self.width).map(number).collect()
     }
 
@@ -311,7 +312,8 @@ fn asked(evidence: &mut Evidence, case: &Case, answers: &[Answer]) -> bool {
             evidence.row(false, at, format!("of {first} to {last}"), number);
             let all = answers.iter().enumerate();
             let each = |sign: &dyn Fn(usize, usize) -> bool| {
-                all.clone().all(|(rank, of)| of.asked.iter().all(|(number, _)| sign(rank, *number)))
+                all.clone()
+                    .all(|(rank, of)| of.asked.iter().all(|(number, _)| sign(rank, *number)))
             };
             evidence.means_if(
                 each(&|_, number| number < here),
@@ -346,7 +348,8 @@ fn compared(evidence: &mut Evidence, case: &Case, answers: &[Answer]) {
                 rows.len() == 2 * tokens,
                 "These are the results of all copies. A token has one row: the weighted sum of its two.",
             );
-            evidence.means("The result has one row for each token of this rank, as wide as a token.");
+            evidence
+                .means("The result has one row for each token of this rank, as wide as a token.");
             return;
         }
         let differs = |token: &usize| !same(&right[rank][*token], &rows[*token]);
