@@ -5,14 +5,14 @@
 //!
 //! Run `cargo run --bin lab13`. See what a wrong divisor does: `--break average-all`.
 
+use crate::sample::{Sample, TOKENS, WIDTH};
 use anyhow::{Context, Result};
 use candle_core::{D, Device, Error, Result as Candle, Shape, Tensor, Var};
 use kit::Beside;
 use shardlab::comm::{Comm, Reduce};
-use shardlab::model::{Layer, Linear, Mixture, Mlp, Pass};
-use shardlab::parallel::ExpertParallel;
+use shardlab::model::{Layer, Pass};
 use shardlab::plan::Experts;
-use shardlab::tensor::{Init, Params, Spec, TensorOp, apply};
+use shardlab::tensor::{Spec, TensorOp, apply};
 use std::sync::Arc;
 
 // ANCHOR: heart
@@ -98,42 +98,7 @@ impl TensorOp for Exchange {
 }
 // ANCHOR_END: exchange
 
-/// The tokens of each rank in a [`Sample`], and the width of tokens and of experts.
-pub const TOKENS: usize = 32;
-pub const WIDTH: usize = 32;
-
-/// One rank's tokens and experts, for both mixtures.
-pub struct Sample {
-    group: Comm,
-    x: Var,
-    params: Arc<Params>,
-    library: Mixture,
-}
-
 impl Sample {
-    /// Of `rules.number` experts, which the ranks of `group` divide evenly.
-    pub fn new(group: &Comm, rules: Experts, seed: u64) -> Result<Sample> {
-        let mut x = vec![0.0; TOKENS * WIDTH];
-        Init::Normal(1.0).fill(seed, "x", group.rank() * x.len(), &mut x);
-        let x = Var::from_vec(x, (TOKENS, WIDTH), &Device::Cpu)?;
-        let params = Params::new();
-        let matrix = |name: String, rows| params.declare(name, &[rows, WIDTH], Init::Normal(0.2));
-        let router = matrix("router".into(), rules.number)?;
-        let linear = |name: String| -> Candle<Box<dyn Layer>> {
-            Ok(Box::new(Linear { weight: matrix(name, WIDTH)?, bias: None }))
-        };
-        let expert = |i: usize| -> Candle<Box<dyn Layer>> {
-            let [fc, out] = [linear(format!("{i}.fc"))?, linear(format!("{i}.out"))?];
-            Ok(Box::new(Mlp { fc, out, name: i.to_string() }))
-        };
-        let shared = ExpertParallel::new(group.clone());
-        let experts = shared.share(rules.number).map(expert).collect::<Candle<_>>()?;
-        params.allocate(seed);
-        let delivery = Some(Arc::new(shared) as _);
-        let library = Mixture { router, experts, delivery, rules, name: "experts".into() };
-        Ok(Sample { group: group.clone(), x, params, library })
-    }
-
     /// The lesson's result, and what tokens, router and experts get as gradients of its squares.
     pub fn lesson(&self) -> Result<Vec<f32>> {
         let values = self.params.values();

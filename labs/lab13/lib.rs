@@ -4,14 +4,16 @@
 //! token. Ranks divide the experts, and copies of tokens travel to theirs and back: few FLOPs, and
 //! bytes that nobody knows in advance.
 //!
-//! Reading order: `lesson.rs` (all tokens, gathered), `run.rs` (what runs in which order),
-//! `apparatus` (a training whose routers are watched, and what it takes), `flags.rs`.
+//! Reading order: `lesson.rs` (all tokens, gathered), `sample.rs` (tokens and experts for it),
+//! `run.rs` (what runs in which order), `apparatus` (a training whose routers are watched, and what
+//! it takes), `flags.rs`.
 
 mod apparatus;
 pub mod flags;
 pub mod lesson;
 mod prediction;
 mod run;
+mod sample;
 
 pub use apparatus::{Break, even_copies, even_ranks, heat};
 pub use flags::Args;

@@ -222,11 +222,7 @@ fn first_step(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<First>
         None => Some(measure(Strategy { recompute: Recompute::Full, ..plain })?),
         Some(_) => None,
     };
-    Ok(First {
-        beside,
-        sent,
-        found: Found { measured, again, trained: None },
-    })
+    Ok(First { beside, sent, found: Found { measured, again } })
 }
 
 /// Takes the steps of the training.

@@ -5,7 +5,8 @@ use super::experts::Deliver;
 use super::layers::{
     Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, RmsNorm, TiledLinear,
 };
-use crate::tensor::{Copies, Cut, Param, Params, Whole};
+use crate::plan::{Experts, ModelShape};
+use crate::tensor::{Copies, Cut, Init, Param, Params, Whole};
 use candle_core::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,6 +25,12 @@ pub enum Role {
     MlpIn,
     /// The MLP's second matrix: row-parallel.
     MlpOut,
+}
+
+/// What one of a block's parameters is part of. Those of one expert are marked.
+pub(super) fn whole(shape: &ModelShape, layer: usize, part: &str, init: Init) -> Whole {
+    let (name, dims) = shape.block_named(layer, part);
+    Whole { expert: Experts::own(part), ..Whole::new(name, &dims, init) }
 }
 
 /// Makes layers, and declares their parameters in `params`. The default methods make plain layers.

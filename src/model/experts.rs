@@ -66,6 +66,11 @@ impl Counts {
     pub fn arriving(&self) -> Vec<usize> {
         self.arrived.iter().map(|from| from.iter().sum()).collect()
     }
+
+    /// For each expert that is here, the places of its copies among those that have arrived.
+    pub fn places(&self) -> Vec<Vec<u32>> {
+        places(&self.arrived)
+    }
 }
 
 impl Layer for Mixture {

@@ -1,11 +1,11 @@
 //! The blocks of nanoGPT's GPT, with layer norms and without biases. The shape lists their
 //! parameters.
 
-use super::build::{Build, Role};
+use super::build::{Build, Role, whole};
 use super::experts::Mixture;
 use super::layers::{Attention, Block, Heads, Layer, Mlp};
-use crate::plan::{Experts, ModelShape};
-use crate::tensor::{Init, Params, Whole};
+use crate::plan::ModelShape;
+use crate::tensor::{Init, Params};
 use candle_core::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,10 +29,7 @@ pub(super) fn blocks(
     let residual_std = STD / (2.0 * shape.layers as f32).sqrt();
     let block = |layer: usize| -> Result<Box<dyn Layer>> {
         let name = shape.block_name(layer);
-        let whole = |part: &str, init| {
-            let (name, dims) = shape.block_named(layer, part);
-            Whole { expert: Experts::own(part), ..Whole::new(name, &dims, init) }
-        };
+        let whole = |part: &str, init| whole(shape, layer, part, init);
         let norm = |part: &str| build.norm(params, whole(part, Init::Constant(1.0)));
         let linear = |part: &str, std, role| build.linear(params, whole(part, matrix(std)), role);
         let norm1 = norm("ln1.weight")?;

@@ -1,11 +1,11 @@
 //! The blocks of a Llama: RMSNorm, rotary positions, grouped-query attention and SwiGLU. Parameters
 //! have the names of Hugging Face's files. The shape lists them.
 
-use super::build::{Build, Role};
+use super::build::{Build, Role, whole};
 use super::experts::Mixture;
 use super::layers::{Block, Heads, Layer, Pass};
-use crate::plan::{Experts, LlamaExtra, ModelShape};
-use crate::tensor::{self, Init, Params, Rotations, Whole};
+use crate::plan::{LlamaExtra, ModelShape};
+use crate::tensor::{self, Init, Params, Rotations};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,10 +32,7 @@ pub(super) fn blocks(
     let epsilon = extra.norm_eps as f32;
     let rotations = Rotations::new(extra.rope.frequencies(shape.head()));
     let block = |layer: usize| -> Result<Box<dyn Layer>> {
-        let whole = |part: &str, init| {
-            let (name, dims) = shape.block_named(layer, part);
-            Whole { expert: Experts::own(part), ..Whole::new(name, &dims, init) }
-        };
+        let whole = |part: &str, init| whole(shape, layer, part, init);
         let norm = |part: &str| build.rms_norm(params, whole(part, Init::Constant(1.0)), epsilon);
         let linears = |parts: &[&str], role| {
             let wholes = parts.iter().map(|part| whole(part, matrix(STD)));

@@ -58,10 +58,11 @@ impl Replicas {
         }
     }
 
-    /// The factor that makes the mean over [`Replicas::of`] the gradient: a sum over these ranks,
-    /// divided by all data ranks.
-    pub fn factor(&self, expert: bool) -> f32 {
-        self.of(expert).size() as f32 / self.all.size() as f32
+    /// The factor that makes a mean over the ranks with the same experts the gradient: their sum,
+    /// divided by all data ranks. `None` if every rank holds all.
+    pub fn expert_factor(&self) -> Option<f32> {
+        let Shared { same, .. } = self.shared.as_ref()?;
+        Some(same.size() as f32 / self.all.size() as f32)
     }
 }
 

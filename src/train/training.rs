@@ -263,10 +263,10 @@ impl<'a> Setup<'a> {
         let context = data.split(replica as u64, 0)?.named("context");
         let context = ContextParallel::new(context, strategy.exchange, strategy.slicing);
 
-        // Tensor ranks cut every matrix; pipeline ranks divide the layers that are made of them.
         // Among data and context ranks neighbours share the experts.
         let replicas = Replicas::sharing_experts(data, strategy.expert)?;
 
+        // Tensor ranks cut every matrix; pipeline ranks divide the layers that are made of them.
         let group = mesh.group(Axis::Tensor).clone();
         let mut tensor = TensorParallel::new(group).pad_vocabulary_to(strategy.vocabulary_multiple);
         if strategy.sequence && strategy.tensor > 1 {

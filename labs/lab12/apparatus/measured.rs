@@ -2,11 +2,10 @@
 
 use super::{Break, OneRank, Packed, Probed, attending, break_pass, probe};
 use anyhow::Result;
-use kit::parity::stored_gradients;
+use kit::parity::{apart, stored_gradients};
 use kit::progress;
 use kit::show::{Screen, bar_to_scale, bytes_decimal, table, thousands};
 use shardlab::comm::{Comm, Reduce};
-use shardlab::difference::largest_difference;
 use shardlab::parallel::Strategy;
 use shardlab::tensor::{IGNORED, Params};
 use shardlab::train::{Config, Training};
@@ -75,7 +74,7 @@ pub fn measure(
             let targets = passes.iter().flat_map(|(batch, _)| &batch.targets);
             let mine = [targets.filter(counts).count() as u64];
             world.all_gather(&mine, &mut measured.tokens)?;
-            measured.gradients = apart(&params, &stored_gradients(&params), &one.gradients);
+            measured.gradients = farthest(&params, &stored_gradients(&params), &one.gradients);
             measured.norm = training.zero.norm()? / one.grad_norm;
             measured.loss = training.loss(&ran)?;
             // The forward pass once more, to count its bytes.
@@ -97,20 +96,9 @@ pub fn measure(
     Ok(measured)
 }
 
-/// The largest of all parameters' differences: the norm of what is apart, beside one rank's norm.
-fn apart(params: &Params, found: &[f32], expected: &[f32]) -> f64 {
-    let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
-    let of = |range: std::ops::Range<usize>| {
-        let expected = &expected[range.clone()];
-        let found = &found[range];
-        if largest_difference(found, expected).is_infinite() {
-            return f64::INFINITY;
-        }
-        let both = found.iter().zip(expected);
-        let apart: Vec<f64> = both.map(|(a, b)| f64::from(*a) - f64::from(*b)).collect();
-        let expected: Vec<f64> = expected.iter().map(|x| f64::from(*x)).collect();
-        norm(&apart) / norm(&expected).max(f64::MIN_POSITIVE)
-    };
+/// The largest of all parameters' differences, norm by norm.
+fn farthest(params: &Params, found: &[f32], expected: &[f32]) -> f64 {
+    let of = |range: std::ops::Range<usize>| apart(&found[range.clone()], &expected[range]);
     params.specs().iter().map(|spec| of(spec.range())).fold(0.0, f64::max)
 }
 
@@ -172,13 +160,13 @@ mod tests {
             params.declare(name, &[2], Init::Constant(0.0)).unwrap();
         }
         let good = [3.0, 4.0, 0.0, 1.0];
-        assert_eq!(apart(&params, &good, &good), 0.0);
-        assert_eq!(apart(&params, &[3.0, 4.0, 0.0, 1.5], &good), 0.5);
+        assert_eq!(farthest(&params, &good, &good), 0.0);
+        assert_eq!(farthest(&params, &[3.0, 4.0, 0.0, 1.5], &good), 0.5);
         for i in 0..good.len() {
             let mut bad = good;
             bad[i] = f32::NAN;
-            assert!(apart(&params, &bad, &good).is_infinite(), "{i}");
-            assert!(apart(&params, &good, &bad).is_infinite(), "{i}");
+            assert!(farthest(&params, &bad, &good).is_infinite(), "{i}");
+            assert!(farthest(&params, &good, &bad).is_infinite(), "{i}");
         }
     }
 }

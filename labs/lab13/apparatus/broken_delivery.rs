@@ -39,7 +39,7 @@ impl Deliver for BrokenDelivery {
                 return Tensor::zeros((copies, results.dim(1)?), results.dtype(), &Device::Cpu);
             }
             Break::WrongUnpermute => {
-                let order = by_expert(&arrived.arrived);
+                let order = by_expert(arrived);
                 results.index_select(&Tensor::new(order, &Device::Cpu)?, 0)?
             }
             _ => results,
@@ -75,16 +75,8 @@ impl BrokenDelivery {
 }
 
 /// The places of copies that have come from each rank, expert by expert.
-fn by_expert(arrived: &[Vec<usize>]) -> Vec<u32> {
-    let mut places = vec![Vec::new(); arrived.first().map_or(0, Vec::len)];
-    let mut next = 0;
-    for from in arrived {
-        for (of_expert, &count) in places.iter_mut().zip(from) {
-            of_expert.extend(next..next + count as u32);
-            next += count as u32;
-        }
-    }
-    places.concat()
+fn by_expert(counts: &Counts) -> Vec<u32> {
+    counts.places().concat()
 }
 
 #[cfg(test)]
@@ -94,8 +86,11 @@ mod tests {
     /// Two ranks have sent 2 and 1, and 1 and 2 copies for two experts.
     #[test]
     fn the_experts_order_is_another_one() {
-        assert_eq!(by_expert(&[vec![2, 1], vec![1, 2]]), [0, 1, 3, 2, 4, 5]);
-        assert_eq!(by_expert(&[vec![2], vec![1]]), [0, 1, 2]);
-        assert!(by_expert(&[]).is_empty());
+        let order = |arrived: &[Vec<usize>]| {
+            by_expert(&Counts { sent: Vec::new(), arrived: arrived.to_vec() })
+        };
+        assert_eq!(order(&[vec![2, 1], vec![1, 2]]), [0, 1, 3, 2, 4, 5]);
+        assert_eq!(order(&[vec![2], vec![1]]), [0, 1, 2]);
+        assert!(order(&[]).is_empty());
     }
 }

@@ -1,11 +1,12 @@
 //! What the lesson sends beside what the library sends, for the same tokens.
 
 use super::{Routed, even_copies, even_ranks};
-use crate::lesson::{Sample, TOKENS, WIDTH};
+use crate::sample::{Sample, TOKENS, WIDTH};
 use anyhow::Result;
 use kit::show::{Plot, Screen, Series, bytes_decimal, significant, table};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::model::{Auxiliary, Balance, Pass};
+use shardlab::parallel::ExpertParallel;
 use shardlab::plan::Experts;
 
 /// One layer's bytes over all ranks, forward and back, and the choices that they follow from.
@@ -34,8 +35,7 @@ pub fn gathered(group: &Comm, rules: Experts, seed: u64) -> Result<Sent> {
     let balance = Balance::new(Auxiliary::default());
     sample.library(&Pass { balance: Some(balance.clone()), ..Pass::training(None) })?;
     let after = group.traffic().bytes;
-    let here = rules.number / group.size();
-    let here = group.rank() * here..(group.rank() + 1) * here;
+    let here = ExpertParallel::new(group.clone()).share(rules.number);
     let mut routed = Routed::default();
     balance.loads().values().for_each(|load| routed += Routed::of(load, &here));
     let mut all = [&[between - before, after - between][..], &routed.to_array()].concat();

@@ -7,13 +7,12 @@ use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::mesh::Axis;
-use shardlab::model::{Balance, Pass};
+use shardlab::model::{Balance, Build, Pass};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Params;
 use shardlab::train::{Config, Setup, Training};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -216,7 +215,7 @@ impl Seen {
     fn of<'a>(training: &Training, balances: impl Iterator<Item = &'a Arc<Balance>>) -> Seen {
         let shape = &training.config.shape;
         let number = shape.experts().map_or(0, |experts| experts.number);
-        let here = held(training, number);
+        let here = training.tensor.experts(number);
         let mut seen = Seen {
             balancing: 0.0,
             copies: vec![vec![0; number]; shape.layers],
@@ -237,11 +236,4 @@ impl Seen {
         }
         seen
     }
-}
-
-/// The experts that this rank holds.
-fn held(training: &Training, number: usize) -> Range<usize> {
-    let each = number / training.strategy.expert;
-    let place = training.replicas.experts().map_or(0, Comm::rank);
-    place * each..(place + 1) * each
 }

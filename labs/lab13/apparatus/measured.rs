@@ -3,9 +3,8 @@
 use super::job::params;
 use super::{Job, OneRank, Taken};
 use anyhow::Result;
-use kit::parity::stored_gradients;
+use kit::parity::{apart, stored_gradients};
 use shardlab::comm::{Comm, Reduce};
-use shardlab::difference::largest_difference;
 use shardlab::parallel::Strategy;
 
 /// A step, and how far it is from one rank's.
@@ -48,33 +47,4 @@ pub fn measure(job: &Job, strategy: &Strategy, world: &Comm, one: &OneRank) -> R
         gradients: most[0],
         farthest: farthest.1,
     })
-}
-
-/// The norm of what is apart, beside the expected norm.
-fn apart(found: &[f32], expected: &[f32]) -> f64 {
-    if largest_difference(found, expected).is_infinite() {
-        return f64::INFINITY;
-    }
-    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-    let both = found.iter().zip(expected);
-    let apart = norm(&mut both.map(|(a, b)| f64::from(*a) - f64::from(*b)));
-    let expected = norm(&mut expected.iter().map(|&x| f64::from(x)));
-    if apart == 0.0 {
-        return 0.0;
-    }
-    apart / expected.max(f64::MIN_POSITIVE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gradients_that_are_not_numbers_or_missing_are_infinitely_far() {
-        assert_eq!(apart(&[3.0, 4.5], &[3.0, 4.0]), 0.1);
-        assert_eq!(apart(&[0.0, 0.0], &[0.0, 0.0]), 0.0);
-        assert!(apart(&[f32::NAN, 4.0], &[3.0, 4.0]).is_infinite());
-        assert!(apart(&[3.0, 4.0], &[]).is_infinite());
-        assert!(apart(&[1.0], &[0.0]) > 1e300);
-    }
 }

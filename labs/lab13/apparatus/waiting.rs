@@ -1,12 +1,13 @@
 //! The rank that everyone waits for: one layer's experts, measured on one rank after the other.
 
-use super::load::shares;
+use super::load::largest_share;
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
 use kit::show::{Activity, Interval, Screen, Timeline, percent};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Uniform;
 use shardlab::model::{Build, Layer, Mlp, Pass, Plain, Role};
+use shardlab::parallel::ExpertParallel;
 use shardlab::plan::ModelShape;
 use shardlab::tensor::{Init, Params, Whole, backward_from};
 use std::time::Instant;
@@ -36,14 +37,14 @@ pub fn waiting(world: &Comm, shape: &ModelShape, copies: &[Vec<u64>]) -> Result<
     let of_ranks = |layer: &Vec<u64>| -> Vec<u64> {
         layer.chunks(layer.len() / ranks).map(|part| part.iter().sum()).collect()
     };
-    let largest = |layer: &Vec<u64>| shares(&of_ranks(layer)).into_iter().fold(0.0, f64::max);
+    let largest = |layer: usize| largest_share(&copies[layer..=layer], ranks);
     let layer = (0..copies.len())
-        .max_by(|&a, &b| largest(&copies[a]).total_cmp(&largest(&copies[b])))
+        .max_by(|&a, &b| largest(a).total_cmp(&largest(b)))
         .unwrap_or(0);
     let all = &copies[layer];
-    let here = all.len() / ranks;
-    let mine = &all[world.rank() * here..(world.rank() + 1) * here];
-    let even = vec![(all.iter().sum::<u64>() as f64 / all.len() as f64).round() as u64; here];
+    let mine = &all[ExpertParallel::new(world.clone()).share(all.len())];
+    let mean = all.iter().sum::<u64>() as f64 / all.len() as f64;
+    let balanced = vec![mean.round() as u64; mine.len()];
     let expert = expert(shape)?;
     let mut best = [[f64::INFINITY; 2]; 2];
     for turn in 0..TURNS * ranks {
@@ -51,7 +52,7 @@ pub fn waiting(world: &Comm, shape: &ModelShape, copies: &[Vec<u64>]) -> Result<
         if turn % ranks != world.rank() {
             continue;
         }
-        for (best, loads) in best.iter_mut().zip([mine, &even[..]]) {
+        for (best, loads) in best.iter_mut().zip([mine, &balanced[..]]) {
             let seconds = seconds(&expert, shape.embd, loads)?;
             if turn >= ranks {
                 best.iter_mut().zip(seconds).for_each(|(best, s)| *best = best.min(s));

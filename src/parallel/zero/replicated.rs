@@ -129,8 +129,7 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
 
     fn finish(&mut self) -> Result<Vec<Averaged>> {
         let averaged = self.reducer.finish(&self.params)?;
-        if self.replicas.experts().is_some() {
-            let factor = self.replicas.factor(true);
+        if let Some(factor) = self.replicas.expert_factor() {
             self.with_gradients(|gradients| {
                 let of_experts =
                     self.groups.iter().zip(gradients).filter(|(group, _)| group.expert);

@@ -127,10 +127,11 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
     fn finish(&mut self) -> Result<Vec<Averaged>> {
         let averaged = self.reducer.finish(&self.params);
         self.gatherer.close();
-        let mut step = self.reducer.step();
-        for unit in self.gatherer.units.units.iter().filter(|unit| unit.expert) {
-            let factor = self.replicas.factor(true);
-            scale(&mut step.shard()[unit.start..][..unit.shard], factor);
+        if let Some(factor) = self.replicas.expert_factor() {
+            let mut step = self.reducer.step();
+            for unit in self.gatherer.units.units.iter().filter(|unit| unit.expert) {
+                scale(&mut step.shard()[unit.start..][..unit.shard], factor);
+            }
         }
         averaged
     }
