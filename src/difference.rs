@@ -39,6 +39,23 @@ fn largest<T: Copy + Into<f64>>(a: &[T], b: &[T], difference: fn(f64, f64) -> f6
     largest
 }
 
+/// The norm of the difference, divided by the expected norm: how far apart two gradients are. It is
+/// infinite if the vectors have different lengths or no elements, or if an element is not finite.
+pub fn relative_norm(found: &[f32], expected: &[f32]) -> f64 {
+    if found.len() != expected.len() || found.is_empty() {
+        return f64::INFINITY;
+    }
+    let mut apart = 0.0;
+    let mut whole = 0.0;
+    for (&found, &expected) in found.iter().zip(expected) {
+        let expected = f64::from(expected);
+        apart += (f64::from(found) - expected).powi(2);
+        whole += expected.powi(2);
+    }
+    let relative = apart.sqrt() / whole.sqrt().max(f64::MIN_POSITIVE);
+    if relative.is_nan() { f64::INFINITY } else { relative }
+}
+
 /// Whether two vectors hold the same bits. They do not if they have different lengths or no
 /// elements, or if an element is NaN, even if both are.
 pub fn same_bits<T: Copy + Into<f64>>(a: &[T], b: &[T]) -> bool {
@@ -102,6 +119,22 @@ mod tests {
         assert_eq!(largest_difference(&nothing, &nothing), INFINITY);
         assert!(!same_bits(&nothing, &nothing));
         assert_eq!(largest_difference(&[INFINITY, 1.0], &[INFINITY, 1.0]), 0.0);
+    }
+
+    #[test]
+    fn a_norm_that_is_not_a_number_or_lacks_some_is_infinitely_far() {
+        assert_eq!(relative_norm(&[3.0, 4.5], &[3.0, 4.0]), 0.1);
+        assert_eq!(relative_norm(&[0.0, 0.0], &[0.0, 0.0]), 0.0);
+        assert!(relative_norm(&[1.0], &[0.0]) > 1e300);
+        let good = [3.0, 4.0];
+        for bad in damaged(&[3.0, 4.0]) {
+            let bad: Vec<f32> = bad.into_iter().map(|x| x as f32).collect();
+            assert_eq!(relative_norm(&bad, &good), INFINITY, "{bad:?}");
+            assert_eq!(relative_norm(&good, &bad), INFINITY, "{bad:?}");
+        }
+        let infinite = [f32::INFINITY, 4.0];
+        assert_eq!(relative_norm(&infinite, &good), INFINITY);
+        assert_eq!(relative_norm(&good, &infinite), INFINITY);
     }
 
     #[test]

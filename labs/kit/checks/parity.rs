@@ -137,18 +137,6 @@ pub fn stored_gradients(params: &Params) -> Vec<f32> {
     bf16::widened(params.stored_gradients::<bf16>().to_vec())
 }
 
-/// The norm of what is apart, beside the expected norm: infinite where a number is missing or none.
-pub fn apart(found: &[f32], expected: &[f32]) -> f64 {
-    if largest_difference(found, expected).is_infinite() {
-        return f64::INFINITY;
-    }
-    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-    let both = found.iter().zip(expected);
-    let apart = norm(&mut both.map(|(a, b)| f64::from(*a) - f64::from(*b)));
-    let expected = norm(&mut expected.iter().map(|&x| f64::from(x)));
-    apart / expected.max(f64::MIN_POSITIVE)
-}
-
 /// Replaces the gradients. Rounds them if they are stored in bf16.
 fn set_gradients(params: &Params, gradients: &[f32]) {
     if let Ok(mut stored) = params.whole_gradients() {
@@ -290,14 +278,5 @@ mod tests {
                 "{bad:?}"
             );
         }
-    }
-
-    #[test]
-    fn gradients_that_are_not_numbers_or_missing_are_infinitely_far() {
-        assert_eq!(apart(&[3.0, 4.5], &[3.0, 4.0]), 0.1);
-        assert_eq!(apart(&[0.0, 0.0], &[0.0, 0.0]), 0.0);
-        assert!(apart(&[f32::NAN, 4.0], &[3.0, 4.0]).is_infinite());
-        assert!(apart(&[3.0, 4.0], &[]).is_infinite());
-        assert!(apart(&[1.0], &[0.0]) > 1e300);
     }
 }

@@ -2,13 +2,15 @@
 
 use super::{Break, OneRank, Packed, Probed, attending, break_pass, probe};
 use anyhow::Result;
-use kit::parity::{apart, stored_gradients};
+use kit::parity::stored_gradients;
 use kit::progress;
 use kit::show::{Screen, bar_to_scale, bytes_decimal, table, thousands};
 use shardlab::comm::{Comm, Reduce};
+use shardlab::difference::relative_norm;
 use shardlab::parallel::Strategy;
 use shardlab::tensor::{IGNORED, Params};
 use shardlab::train::{Config, Training};
+use std::ops::Range;
 
 /// A short training of one exchange, as its ranks saw it.
 pub struct Measured {
@@ -98,7 +100,7 @@ pub fn measure(
 
 /// The largest of all parameters' differences, norm by norm.
 fn farthest(params: &Params, found: &[f32], expected: &[f32]) -> f64 {
-    let of = |range: std::ops::Range<usize>| apart(&found[range.clone()], &expected[range]);
+    let of = |range: Range<usize>| relative_norm(&found[range.clone()], &expected[range]);
     params.specs().iter().map(|spec| of(spec.range())).fold(0.0, f64::max)
 }
 

@@ -3,8 +3,9 @@
 use super::job::params;
 use super::{Job, OneRank, Taken};
 use anyhow::Result;
-use kit::parity::{apart, stored_gradients};
+use kit::parity::stored_gradients;
 use shardlab::comm::{Comm, Reduce};
+use shardlab::difference::relative_norm;
 use shardlab::parallel::Strategy;
 
 /// A step, and how far it is from one rank's.
@@ -34,7 +35,7 @@ pub fn measure(job: &Job, strategy: &Strategy, world: &Comm, one: &OneRank) -> R
     let mut farthest = (0.0, String::new());
     for spec in params.specs() {
         let expected = one.gradients.get(&spec.name).map_or(&[][..], Vec::as_slice);
-        let apart = apart(&found[spec.range()], expected);
+        let apart = relative_norm(&found[spec.range()], expected);
         if apart > farthest.0 {
             farthest = (apart, spec.name.clone());
         }
