@@ -9,6 +9,7 @@ use shardlab::data::Batch;
 use shardlab::difference::{largest_difference, same_bits};
 use shardlab::model::Pass;
 use shardlab::parallel::Strategy;
+use shardlab::plan::{Experts, ModelShape};
 use shardlab::tensor::stored::narrow;
 use shardlab::tensor::{Params, Precision, Stored};
 use shardlab::train::{Config, Training};
@@ -121,6 +122,32 @@ pub fn loss_bound(precision: Precision) -> f64 {
     }
 }
 
+/// The most by which two gradients of a parameter in f32 differ, norm by norm, if their sums are in
+/// different orders: as a part of the gradient.
+///
+/// A sum of K products rounds K times, each time by at most u = 2^-24 of a number and in a random
+/// direction, so it is off by √K·u (Higham and Mary, doi 10.1137/18M1226312). Sums follow each
+/// other on a gradient's way. A matrix adds up a product for each column forward, and for each row
+/// backward. Attention adds up a head's width for scores and all positions for averages, forward
+/// and again backward. Last, a parameter adds up its tokens. Independent errors add up in squares:
+/// √ΣK·u, and two computations have √2 of one's.
+///
+/// That is an estimate and no theorem. A number rounds by less than u, kernels add up in blocks,
+/// and both computations share most orders; on the other side, what cancels in a sum leaves its
+/// roundings. Small models of this library differ by about a tenth of it.
+pub fn rounding(shape: &ModelShape, tokens: usize) -> f64 {
+    // A way goes through one of a block's experts.
+    let follows = |name: &str| !Experts::own(name) || name.contains("experts.0.");
+    let block = shape.block_parameters();
+    let matrices = block.iter().filter(|part| follows(&part.name));
+    let matrices: usize = matrices.filter_map(|part| Some(part.rows + part.columns?)).sum();
+    let attention = 2 * (shape.embd / shape.heads + shape.block);
+    let head = shape.embd + shape.vocabulary;
+    let terms = shape.layers * (matrices + attention) + head + tokens;
+    let u = f64::from(f32::EPSILON) / 2.0;
+    (2.0 * terms as f64).sqrt() * u
+}
+
 /// The values in f32, in the flat layout, as they are stored.
 pub fn stored_values(params: &Params) -> Vec<f32> {
     match params.whole() {
@@ -228,6 +255,25 @@ fn judge_losses(losses: &[f64], one: &[f64], bound: f64) -> (bool, String) {
 mod tests {
     use super::*;
     use shardlab::difference::damaged;
+    use shardlab::plan::Family;
+
+    /// By hand, of lab13's own run.
+    #[test]
+    fn sums_on_a_gradients_way_are_counted() {
+        let experts = Experts { number: 8, chosen: 2, normalized: true };
+        let shape = ModelShape {
+            vocabulary: 65,
+            block: 64,
+            layers: 2,
+            heads: 4,
+            embd: 64,
+            family: Family::GptExperts { ffn: 128, experts },
+        };
+        let [qkv, proj, router, expert] = [64 + 192, 64 + 64, 64 + 8, 2 * (64 + 128)];
+        let layer = qkv + proj + router + expert + 2 * (16 + 64);
+        let all = f64::from(2 * layer + 64 + 65 + 512);
+        assert_eq!(rounding(&shape, 512), (2.0 * all).sqrt() * 2f64.powi(-24));
+    }
 
     #[test]
     fn nan_and_missing_elements_are_no_parity() {

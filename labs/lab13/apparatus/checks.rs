@@ -6,7 +6,7 @@ use super::load::largest_share;
 use super::routed::ENOUGH;
 use super::{Measured, OneRank, Taken};
 use kit::Checks;
-use kit::parity::{self, rounds};
+use kit::parity::{self, rounding, rounds};
 use kit::show::{bytes_decimal, significant, thousands};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::strategy::Recompute;
@@ -14,12 +14,8 @@ use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Precision;
 use shardlab::train::Config;
 
-/// The most by which a first step may differ from one rank's: its losses, its norm, and each
-/// gradient, norm by norm. Ranks add up the same products in another order; what is off by some
-/// roundings of f32 (6e-8 each) goes through every layer, and most roundings cancel.
-const ROUNDING: f64 = 2e-6;
-
-/// The same where factors or gradients are rounded to bf16: four of its units of 2^-8.
+/// The most by which a first step may differ from one rank's where factors or gradients are rounded
+/// to bf16: four of its units of 2^-8. In f32 it is [`rounding`].
 const ROUNDING_OF_BF16: f64 = 4.0 / 256.0;
 
 /// The most by which a step's loss may differ: each step begins where the last one ended.
@@ -42,13 +38,14 @@ pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found)
     let off = |of: &dyn Fn(&Measured) -> f64, expected: f64| {
         all.iter().map(|one| relative(of(one), expected)).fold(0.0, worse)
     };
+    let rounding = rounding(&config.shape, config.tokens_per_step());
     // The first loss is of no gradients yet.
     let loss_bound = match config.precision {
-        Precision::F32 => ROUNDING,
+        Precision::F32 => rounding,
         Precision::Bf16 => parity::loss_bound(Precision::Bf16),
     };
     let bound = match rounds(config) {
-        Precision::F32 => ROUNDING,
+        Precision::F32 => rounding,
         Precision::Bf16 => ROUNDING_OF_BF16,
     };
     let within = |bound| format!("within {}", significant(bound, 2));
