@@ -2,13 +2,13 @@
 
 use half::bf16;
 use shardlab::checkpoint::{Checkpoints, Job};
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Batch, Corpus};
 use shardlab::mesh::Coordinates;
 use shardlab::model::Gpt;
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Ddp, Strategy};
-use shardlab::tensor::Stored;
+use shardlab::tensor::{Params, Stored};
 use shardlab::train::{AdamW, Config, Training, clip_scale, global_norm};
 use std::path::Path;
 
@@ -55,6 +55,48 @@ pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, strategy: Strategy)
 /// vocabulary.
 pub fn loss_rounding(tokens: usize) -> f64 {
     tokens as f64 * f64::from(f32::EPSILON) / 2.0 * 65f64.ln()
+}
+
+/// Asserts that each parameter's gradient of the only step that `training` has taken is that of
+/// `expected`, norm by norm. `norm` is the step's, and `world` has all ranks.
+///
+/// After a step no rank has gradients, and with shards none ever has all. But Adam's first moment
+/// is now (1 - beta1) times the clipped gradient, and each rank has its fragments of it, by name.
+pub fn gradients_are_one_ranks(
+    world: &Comm,
+    training: &mut Training,
+    norm: f64,
+    expected: &Params,
+    bound: f64,
+) -> anyhow::Result<()> {
+    let Config { adamw, clip, .. } = &training.config;
+    let factor = (1.0 - adamw.beta1) * f64::from(clip_scale(norm, *clip)?);
+    let gradients = expected.gradients();
+    // Of each element the largest difference on any rank that holds it.
+    let mut apart = vec![-1f64; gradients.len()];
+    training.zero.fragments(|fragment, elements, state| {
+        let name = &fragment.spec.whole.name;
+        let whole = expected.specs().iter().find(|spec| spec.name == *name);
+        let whole = whole.expect("a parameter of the model").range();
+        fragment.spec.runs(elements.clone(), |run, at| {
+            for (element, at) in run.zip(whole.start + at..) {
+                let found = f64::from(state.exp_avg[element - elements.start]) / factor;
+                let difference = (found - f64::from(gradients[at])).abs();
+                apart[at] = if difference.is_nan() { f64::INFINITY } else { difference };
+            }
+        });
+    })?;
+    world.all_reduce(&mut apart, Reduce::Max)?;
+    for spec in expected.specs() {
+        let apart = &apart[spec.range()];
+        let held = apart.iter().all(|&apart| apart >= 0.0);
+        assert!(held, "{}: ranks hold a part of {} only", training.strategy, spec.name);
+        let apart = apart.iter().map(|apart| apart * apart).sum::<f64>().sqrt();
+        let norm = global_norm(&gradients[spec.range()]);
+        let what = format!("{}: the gradient of {}", training.strategy, spec.name);
+        assert!(apart <= bound * norm, "{what} is off by {:.1e} of its norm", apart / norm);
+    }
+    Ok(())
 }
 
 /// Data parallelism written out with [`Ddp`]: ranks begin with weights of their own, which rank 0's
