@@ -298,6 +298,9 @@ fn suite(comm: Comm) -> Result<()> {
     suite::experts::shared_experts_compute_what_one_rank_computes(&comm)?;
     suite::experts::copies_travel_in_the_type_of_the_pass(&comm)?;
     suite::experts::a_load_over_all_ranks_is_one_ranks(&comm)?;
+    if ranks == 2 {
+        suite::experts::sums_in_one_order_have_the_same_bits(&comm)?;
+    }
     llama(&comm)?;
     if ranks >= 4 {
         suite::zero::two_groups_train_side_by_side(&comm, ranks == 4)?;

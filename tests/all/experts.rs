@@ -15,7 +15,7 @@ use shardlab::tensor::read;
 use shardlab::train::global_norm;
 use std::path::Path;
 
-/// Experts that every rank holds, and experts that ranks share.
+/// Experts that every rank holds, and experts that ranks share: losses, weights, and each gradient.
 #[test]
 fn a_mesh_trains_what_one_rank_trains() {
     let experts = Experts { number: 4, chosen: 2, normalized: true };
@@ -49,6 +49,11 @@ fn a_mesh_trains_what_one_rank_trains() {
         })
         .unwrap();
     }
+}
+
+#[test]
+fn sums_in_one_order_have_the_same_bits() {
+    launch::run(2, |comm| suite::sums_in_one_order_have_the_same_bits(&comm)).unwrap();
 }
 
 #[test]

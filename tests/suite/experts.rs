@@ -1,15 +1,17 @@
 //! Experts that ranks share, compared with all of them on one rank.
 
 use super::trained::{checkpoints, config, loss_rounding};
+use kit::parity::{self, Trained};
 use shardlab::checkpoint::{Resume, universal};
 use shardlab::comm::{Comm, Reduce};
-use shardlab::data::Batch;
+use shardlab::data::{Batch, Corpus};
 use shardlab::difference::{largest_difference, same_bits};
+use shardlab::mesh::Axis;
 use shardlab::model::{Auxiliary, Balance, Gpt, Pass, Scope};
 use shardlab::parallel::experts::balance_over;
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{ExpertParallel, Strategy, TensorParallel};
-use shardlab::plan::{Experts, Family};
+use shardlab::plan::{Experts, Family, LlamaExtra, Rope};
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, Training};
 use std::ops::Range;
@@ -214,4 +216,88 @@ pub fn shared_experts_are_saved(comm: &Comm, stage: Stage, dir: &Path) -> anyhow
         assert!(same_bits(&values, &saved), "{strategy}");
     }
     Ok(comm.barrier()?)
+}
+
+/// Trainings whose sums have one order are the same to the last bit: losses, norms and weights.
+/// `comm` has two ranks, so that a sum over them has one order on any transport.
+///
+/// ep=2 beside ep=1 is not such a pair. An expert that ranks share has the rows of both in one
+/// product, which rounds after each row. Experts that each rank has are two products, and their
+/// sum: other roundings of the same gradient.
+pub fn sums_in_one_order_have_the_same_bits(comm: &Comm) -> anyhow::Result<()> {
+    let experts = Experts { number: 4, chosen: 2, normalized: true };
+    let gpt = Family::GptExperts { ffn: 64, experts };
+    let mixtral = Family::Llama(LlamaExtra {
+        kv_heads: 2,
+        ffn: 64,
+        rope: Rope { theta: 10_000.0, scaling: None },
+        norm_eps: 1e-5,
+        tied: false,
+        experts: Some(experts),
+    });
+    for family in [gpt, mixtral] {
+        // A shard is a part of the same sums, and a block that is computed again the same sums.
+        let expected = trained(comm, &job(family, "dp=2,ep=2")?)?;
+        for also in ["zero=1", "zero=2", "zero=3", "recompute=full"] {
+            let strategy = format!("dp=2,ep=2,{also}");
+            same(&strategy, &trained(comm, &job(family, &strategy)?)?, &expected);
+        }
+        // Two ranks that have all experts add what one rank adds that computes one micro-batch
+        // after the other: whole gradients, because a table of tokens adds up single rows.
+        let job = job(family, "dp=2")?;
+        let one = Config { ranks: 1, ..job.config.clone() };
+        let alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
+        let expected = parity::serial(alone, &job.config, &job.corpus.train, STEPS)?;
+        same("dp=2", &trained(comm, &job)?, &expected);
+    }
+    // So do stages, each for its own layers. A GPT's table of tokens has layers at both ends: one
+    // rank adds to it as micro-batches come, and two add up each end's first.
+    let job = job(mixtral, "pp=2,m=2")?;
+    let expected = parity::accumulated(&job.config, &job.corpus.train, STEPS)?;
+    same("pp=2,m=2", &trained(comm, &job)?, &expected);
+    Ok(())
+}
+
+/// Steps of a training that is compared bit by bit.
+const STEPS: usize = 4;
+
+struct Job {
+    strategy: Strategy,
+    config: Config,
+    corpus: Corpus,
+}
+
+/// A training with an f for each pass: one rank's over two micro-batches are two, too.
+fn job(family: Family, strategy: &str) -> anyhow::Result<Job> {
+    let strategy: Strategy = strategy.parse()?;
+    let (config, corpus) = config(strategy.data, |config| {
+        (config.dropout, config.clip, config.shape.heads) = (0.1, 0.5, 2);
+        config.shape.family = family;
+        config.grad_accum = strategy.micro_batches.unwrap_or(1);
+        config.auxiliary = Auxiliary { coefficient: 0.1, z: 0.01, ..Auxiliary::default() };
+    });
+    Ok(Job { strategy, config, corpus })
+}
+
+fn trained(comm: &Comm, job: &Job) -> anyhow::Result<Trained> {
+    let mut training = Training::new(&job.config, &job.strategy, comm)?;
+    let mut found = Trained { losses: Vec::new(), norms: Vec::new(), values: Vec::new() };
+    for step in 0..STEPS {
+        let taken = training.step(&job.corpus.train, step)?;
+        found.losses.push(taken.loss);
+        found.norms.push(taken.grad_norm);
+    }
+    training.mesh.group(Axis::Data).all_reduce(&mut found.losses, Reduce::Mean)?;
+    found.values = training.whole(|model| Ok(model.params.values().clone()))?;
+    Ok(found)
+}
+
+fn same(strategy: &str, found: &Trained, expected: &Trained) {
+    assert!(same_bits(&found.losses, &expected.losses), "{strategy}: losses");
+    assert!(same_bits(&found.norms, &expected.norms), "{strategy}: norms");
+    let apart = largest_difference(&found.values, &expected.values);
+    assert!(
+        same_bits(&found.values, &expected.values),
+        "{strategy}: weights are off by {apart:e}"
+    );
 }
