@@ -128,7 +128,7 @@ fn what_ranks_cannot_share_is_refused() {
         ("--experts 8 --ranks 3", "--experts 8 cannot be divided evenly among 3 ranks"),
         ("--top 9", "--top 9 is more than there are experts: 8"),
         ("--break average-all --ranks 1", "--break needs ranks that can differ"),
-        ("--break skip-empty --top 7", "with this --top every rank's experts get tokens"),
+        ("--break skip-empty --top 7", "with --top 7 every rank's experts get tokens"),
         ("--break wrong-unpermute --experts 4", "with one expert on each rank"),
         ("--strategy dp=3,ep=2", "2 expert ranks cannot be found among 3 data ranks"),
         ("--aux-loss=-1", "give 0 or more"),

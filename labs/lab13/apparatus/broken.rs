@@ -43,14 +43,15 @@ impl Break {
             let help = format!("give --steps {ENOUGH} or more with this --break");
             return Err(BadInput::new(what, help));
         }
+        let most = experts.number - here;
         let (what, help) = match self {
-            Break::SkipEmpty if experts.chosen > experts.number - here => (
-                "with this --top every rank's experts get tokens",
-                "give a smaller --top with this --break",
+            Break::SkipEmpty if experts.chosen > most => (
+                format!("with --top {} every rank's experts get tokens", experts.chosen),
+                format!("give --top {most} or less with this --break"),
             ),
             Break::WrongUnpermute if here == 1 => (
-                "with one expert on each rank both orders are the same",
-                "give more --experts with this --break",
+                "with one expert on each rank both orders are the same".to_string(),
+                format!("give --experts {} or more with this --break", 2 * ranks),
             ),
             _ => return Ok(()),
         };
