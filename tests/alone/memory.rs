@@ -146,9 +146,12 @@ fn recomputed_blocks_take_the_memory_of_their_inputs() {
         let tokens = (batch * shape.block) as f64;
         let d = shape.embd as f64;
         let expected = planned + 4.0 * tokens * (d + 2.0 + shape.vocabulary as f64 + 1.0 + 2.0 * d);
+        // With vectors of 256 bits `gemm` also copies the gradient of a matrix this narrow, so the
+        // peak is there, and not at GELU: 11 numbers for each of a token's, and not 10.
+        let copied = 4.0 * tokens * d;
         assert!(
-            (0.99..=1.01).contains(&(inputs / expected)),
-            "{inputs} bytes at the peak, {expected} expected"
+            inputs >= 0.99 * expected && inputs <= 1.01 * (expected + copied),
+            "{inputs} bytes at the peak, {expected} expected, or {copied} more"
         );
         assert!(
             inputs < pairs && pairs < 0.6 * all,
