@@ -206,8 +206,10 @@ fn mixtral_is_that_of_transformers() {
                     continue;
                 }
                 let expected = figures["norm"].as_f64().unwrap();
-                assert!((norm / expected - 1.0).abs() < 1e-5, "{name}, {}: {norm}", spec.name);
                 let largest = gradient.iter().fold(0f32, |most, g| most.max(g.abs()));
+                // Numbers that are each within 1e-5 of the largest have norms so far apart.
+                let most = 1e-5 * f64::from(largest) * (gradient.len() as f64).sqrt();
+                assert!((norm - expected).abs() < most, "{name}, {}: {norm}", spec.name);
                 let first = figures["first8"].as_array().map(|_| floats(&figures["first8"]));
                 for (g, expected) in gradient.iter().zip(first.unwrap_or_default()) {
                     worst = worst.max((f64::from(*g) - expected).abs() / f64::from(largest));
