@@ -285,7 +285,7 @@ fn suite(comm: Comm) -> Result<()> {
     for mesh in meshes {
         suite::context::a_mesh_trains_what_one_rank_trains(&comm, Family::Gpt, mesh)?;
     }
-    let experts = Experts { number: 4, chosen: 2, normalized: true };
+    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
     let meshes: &[&str] = match ranks {
         2 => &["dp=2,ep=2"],
         4 => &["dp=4,ep=2,zero=2", "dp=2,cp=2,ep=4,zero=3", "dp=2,pp=2,ep=2,m=2,zero=1"],

@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn ranks_that_nobody_chose_take_part_in_both_passes() {
         launch::run(4, |comm| {
-            let rules = Experts { number: 8, chosen: 1, normalized: true };
+            let rules = Experts { number: 8, chosen: 1, normalized: true, ..Experts::default() };
             let sample = Sample::new(&comm, rules, 7)?;
             let router = sample.params.specs()[0].range();
             sample.params.values_mut()[router].fill(0.0);

@@ -139,7 +139,7 @@ fn rules(args: &Args, strategy: &Strategy) -> Result<Experts, BadInput> {
         return Err(BadInput::new(what, format!("give --top {number} at most, or more --experts")));
     }
     // With one expert of a token nothing is left of its score in a normalized weight.
-    Ok(Experts { number, chosen, normalized: chosen > 1 })
+    Ok(Experts { number, chosen, normalized: chosen > 1, ..Experts::default() })
 }
 
 /// One rank's part. Returns what the checks found wrong.

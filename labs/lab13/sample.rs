@@ -42,7 +42,15 @@ impl Sample {
         let experts = shared.share(rules.number).map(expert).collect::<Candle<_>>()?;
         params.allocate(seed);
         let delivery = Some(Arc::new(shared) as _);
-        let library = Mixture { router, experts, delivery, rules, name: "experts".into() };
+        let library = Mixture {
+            router,
+            bias: None,
+            experts,
+            shared: None,
+            delivery,
+            rules,
+            name: "experts".into(),
+        };
         Ok(Sample { group: group.clone(), x, params, library })
     }
 }

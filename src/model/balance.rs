@@ -3,9 +3,10 @@
 //! With c_i copies for expert i of E, k for each of T tokens, f_i = c_i / (k T) is the expert's
 //! part of the copies, and P_i the mean of its scores over all tokens. E Σ f_i P_i is 1 if both are
 //! even, and up to E if one expert gets everything (Shazeer et al., arXiv 1701.06538; Fedus et al.,
-//! arXiv 2101.03961). Choices have no gradient, so f_i counts as a constant, and the loss lowers
-//! the scores of experts that get much. The z-loss is the mean of (log Σ exp(logits))², which keeps
-//! logits small (Zoph et al., arXiv 2202.08906).
+//! arXiv 2101.03961). Scores that are sigmoids count as parts of their sum. Choices have no
+//! gradient, so f_i counts as a constant, and the loss lowers the scores of experts that get much.
+//! The z-loss is the mean of (log Σ exp(logits))², which keeps logits small (Zoph et al.,
+//! arXiv 2202.08906).
 //!
 //! Ranks with tokens of their own may count f each for itself, or all together. Only the second is
 //! one rank's loss: a mean of products is not the product of means. P needs no count over ranks,
@@ -16,6 +17,7 @@
 //! the router's logits where the backward pass meets them. So it does not matter whether the loss
 //! is on another pipeline stage, nor whether blocks are computed again.
 
+use crate::plan::Scores;
 use crate::tensor::{Tensor, TensorOp, apply, read, rows};
 use candle_core::{Result, Shape};
 use std::collections::BTreeMap;
@@ -48,8 +50,10 @@ pub enum Scope {
 pub struct Load {
     /// The experts of each token, highest score first.
     pub chosen: Vec<u32>,
-    /// Copies for each expert.
+    /// Copies for each expert, also those that its capacity drops.
     pub copies: Vec<u64>,
+    /// Copies that capacities dropped.
+    pub dropped: u64,
     /// For each expert the mean of its scores over all tokens.
     pub scores: Vec<f64>,
     pub tokens: usize,
@@ -131,20 +135,28 @@ impl Balance {
         layer: &str,
         logits: &Tensor,
         chosen: &[u32],
+        scores: Scores,
     ) -> Result<Tensor> {
         // A recomputed block chooses once more what it has chosen.
         let is_new = !self.watched().loads.contains_key(layer);
         if is_new {
-            let load = self.load(logits, chosen)?;
+            let load = self.load(logits, chosen, scores)?;
             self.watched().loads.insert(layer.to_string(), load);
         }
         if self.auxiliary.coefficient == 0.0 && self.auxiliary.z == 0.0 {
             return Ok(logits.clone());
         }
-        apply(logits, Pulled { balance: self.clone(), layer: layer.to_string() })
+        apply(logits, Pulled { balance: self.clone(), layer: layer.to_string(), scores })
     }
 
-    fn load(&self, logits: &Tensor, chosen: &[u32]) -> Result<Load> {
+    /// Notes how many of the copies of `layer` were dropped.
+    pub(super) fn note_dropped(&self, layer: &str, dropped: usize) {
+        if let Some(load) = self.watched().loads.get_mut(layer) {
+            load.dropped = dropped as u64;
+        }
+    }
+
+    fn load(&self, logits: &Tensor, chosen: &[u32], kind: Scores) -> Result<Load> {
         let (tokens, experts) = rows(logits.dims())?;
         let mut copies = vec![0; experts];
         chosen.iter().for_each(|&expert| copies[expert as usize] += 1);
@@ -158,8 +170,8 @@ impl Balance {
         let mut z = 0.0;
         read(logits, |logits| {
             for row in logits.chunks_exact(experts) {
-                let (of_row, log_sum) = softmax(row);
-                scores.iter_mut().zip(of_row).for_each(|(sum, score)| *sum += score);
+                let Row { parts, log_sum, .. } = Row::of(row, kind);
+                scores.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
                 z += log_sum * log_sum;
             }
             Ok(())
@@ -168,6 +180,7 @@ impl Balance {
         Ok(Load {
             chosen: chosen.to_vec(),
             copies,
+            dropped: 0,
             scores,
             tokens,
             parts,
@@ -236,18 +249,41 @@ fn balancing(all: &[&Load]) -> f64 {
     parts.len() as f64 * sum
 }
 
-/// A row's scores, and the logarithm of the sum of its exponentials.
-fn softmax(row: &[f32]) -> (impl Iterator<Item = f64> + use<'_>, f64) {
-    let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = row.iter().map(|&x| f64::from(x - largest).exp()).sum();
-    let log_sum = f64::from(largest) + sum.ln();
-    (row.iter().map(move |&x| (f64::from(x) - log_sum).exp()), log_sum)
+/// One token's scores.
+struct Row {
+    /// Each expert's part of the sum of all scores.
+    parts: Vec<f64>,
+    /// The derivative of its score by its logit, as a part of that sum.
+    slopes: Vec<f64>,
+    /// The logarithm of the sum of the logits' exponentials.
+    log_sum: f64,
+}
+
+impl Row {
+    fn of(logits: &[f32], scores: Scores) -> Row {
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = logits.iter().map(|&x| f64::from(x - largest).exp()).sum();
+        let log_sum = f64::from(largest) + sum.ln();
+        let logits = logits.iter().map(|&x| f64::from(x));
+        let scored: Vec<f64> = match scores {
+            Scores::Softmax => logits.map(|x| (x - log_sum).exp()).collect(),
+            Scores::Sigmoid => logits.map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
+        };
+        let sum: f64 = scored.iter().sum();
+        let parts = scored.iter().map(|score| score / sum);
+        let slopes = match scores {
+            Scores::Softmax => scored.clone(),
+            Scores::Sigmoid => scored.iter().map(|score| score * (1.0 - score) / sum).collect(),
+        };
+        Row { parts: parts.collect(), slopes, log_sum }
+    }
 }
 
 /// Changes nothing in the forward pass.
 struct Pulled {
     balance: Arc<Balance>,
     layer: String,
+    scores: Scores,
 }
 
 impl TensorOp for Pulled {
@@ -264,11 +300,11 @@ impl TensorOp for Pulled {
         let z = 2.0 * self.balance.auxiliary.z;
         let mut dx = Vec::with_capacity(dy.len());
         for (row, dy) in x.chunks_exact(experts).zip(dy.chunks_exact(experts)) {
-            let (scores, log_sum) = softmax(row);
-            let scores: Vec<f64> = scores.collect();
-            let mean: f64 = scores.iter().zip(&pull).map(|(score, pull)| score * pull).sum();
-            for ((score, pull), dy) in scores.iter().zip(&pull).zip(dy) {
-                let own = score * (pull - mean + z * log_sum);
+            let Row { parts, slopes, log_sum } = Row::of(row, self.scores);
+            let mean: f64 = parts.iter().zip(&pull).map(|(part, pull)| part * pull).sum();
+            let pulls = slopes.iter().zip(&pull).map(|(slope, pull)| slope * (pull - mean));
+            for ((pull, &x), dy) in pulls.zip(row).zip(dy) {
+                let own = pull + z * log_sum * (f64::from(x) - log_sum).exp();
                 dx.push(dy + (factor * own) as f32);
             }
         }
@@ -289,16 +325,16 @@ mod tests {
 
     /// The auxiliary losses of two layers, which see the same 4 tokens of 3 experts, and the
     /// gradient of the first one's logits in a backward pass of `factor` times nothing.
-    fn run(auxiliary: Auxiliary, first: &[f32], factor: f64) -> (f64, Vec<f32>) {
+    fn run(auxiliary: Auxiliary, scores: Scores, first: &[f32], factor: f64) -> (f64, Vec<f32>) {
         let balance = Balance::new(auxiliary);
         let of = |numbers: &[f32]| Var::from_slice(numbers, (4, 3), &Device::Cpu).unwrap();
         let x = of(first);
-        let watched = balance.watch("first", &x, &CHOSEN).unwrap();
+        let watched = balance.watch("first", &x, &CHOSEN, scores).unwrap();
         // Once more, as by a recomputed block.
-        balance.watch("first", &x, &CHOSEN).unwrap();
+        balance.watch("first", &x, &CHOSEN, scores).unwrap();
         let mut others = CHOSEN;
         others.swap(2, 7);
-        balance.watch("second", &of(&logits()), &others).unwrap();
+        balance.watch("second", &of(&logits()), &others, scores).unwrap();
         balance.scale(factor);
         let nothing = watched.sub(&watched.clone()).unwrap().sum_all().unwrap();
         let gradients = nothing.backward().unwrap();
@@ -306,21 +342,26 @@ mod tests {
         (balance.weighted(), gradient.to_vec1().unwrap())
     }
 
-    /// In either form, and with the z-loss.
+    /// In either form, with the z-loss, and of either scores.
     #[test]
     fn the_gradient_is_that_of_the_loss() {
-        for (scope, z) in [(Scope::Layer, 0.0), (Scope::Model, 0.0), (Scope::Layer, 0.5)] {
+        for (scope, z, scores) in [
+            (Scope::Layer, 0.0, Scores::Softmax),
+            (Scope::Model, 0.0, Scores::Softmax),
+            (Scope::Layer, 0.5, Scores::Softmax),
+            (Scope::Layer, 0.5, Scores::Sigmoid),
+        ] {
             let auxiliary = Auxiliary { coefficient: 0.7, scope, z, ..Auxiliary::default() };
-            let (_, gradient) = run(auxiliary, &logits(), 4.0);
+            let (_, gradient) = run(auxiliary, scores, &logits(), 4.0);
             for i in 0..12 {
                 let loss = |step: f32| {
                     let mut moved = logits();
                     moved[i] += step;
-                    run(auxiliary, &moved, 4.0).0
+                    run(auxiliary, scores, &moved, 4.0).0
                 };
                 let quotient = 4.0 * (loss(1e-2) - loss(-1e-2)) / 2e-2;
                 let apart = (quotient - f64::from(gradient[i])).abs();
-                assert!(apart < 2e-4, "{scope:?} {z} {i}: {quotient} {}", gradient[i]);
+                assert!(apart < 2e-4, "{scope:?} {z} {scores:?} {i}: {quotient} {}", gradient[i]);
             }
         }
     }
@@ -331,14 +372,14 @@ mod tests {
         let auxiliary = |scope| Auxiliary { coefficient: 1.0, scope, ..Auxiliary::default() };
         let balance = Balance::new(auxiliary(Scope::Layer));
         let x = Tensor::zeros((4, 3), candle_core::DType::F32, &Device::Cpu).unwrap();
-        balance.watch("alone", &x, &CHOSEN).unwrap();
+        balance.watch("alone", &x, &CHOSEN, Scores::Softmax).unwrap();
         let load = &balance.loads()["alone"];
         assert_eq!((load.copies.as_slice(), load.tokens), (&[4, 3, 1][..], 4));
         assert_eq!(load.imbalance(), 1.5);
         assert!((balance.loss() - 1.0).abs() < 1e-12);
         // transformers does not divide by the two experts of each token.
         let pooled = Balance::new(auxiliary(Scope::Model));
-        pooled.watch("alone", &x, &CHOSEN).unwrap();
+        pooled.watch("alone", &x, &CHOSEN, Scores::Softmax).unwrap();
         assert!((pooled.loss() - 2.0).abs() < 1e-12);
         assert!((load.z - 3f64.ln().powi(2)).abs() < 1e-12);
     }

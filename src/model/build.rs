@@ -27,10 +27,29 @@ pub enum Role {
     MlpOut,
 }
 
-/// What one of a block's parameters is part of. Those of one expert are marked.
+/// What one of a block's parameters is part of. Those of one expert are marked, and a router's bias
+/// is.
 pub(super) fn whole(shape: &ModelShape, layer: usize, part: &str, init: Init) -> Whole {
     let (name, dims) = shape.block_named(layer, part);
-    Whole { expert: Experts::own(part), ..Whole::new(name, &dims, init) }
+    Whole {
+        expert: Experts::own(part),
+        moved_by_load: Experts::selects(part),
+        ..Whole::new(name, &dims, init)
+    }
+}
+
+/// Declares the bias by which a block's `router` selects, if it has one. `whole` describes a
+/// parameter by the part of its name that follows its block's.
+pub(super) fn selecting_bias(
+    rules: &Experts,
+    router: &str,
+    params: &Arc<Params>,
+    whole: &dyn Fn(&str, Init) -> Whole,
+    build: &dyn Build,
+) -> Result<Option<Param>> {
+    let name = format!("{router}.{}", Experts::BIAS);
+    let bias = || build.gain(params, whole(&name, Init::Constant(0.0)));
+    rules.selection.bias.then(bias).transpose()
 }
 
 /// Makes layers, and declares their parameters in `params`. The default methods make plain layers.

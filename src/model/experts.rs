@@ -2,26 +2,32 @@
 //! MLPs, and weights what they compute (Shazeer et al., arXiv 1701.06538).
 //!
 //! The router is a small matrix. A softmax makes scores of its products, the experts with the
-//! highest scores compute, and their results are added up, each times its score. So the router
-//! learns only from experts that it has chosen. Auxiliary losses keep it from choosing the same few
-//! for ever: `balance.rs`.
+//! highest scores compute, and their results are added up, each times its score. (Other rules are
+//! in `router.rs`.) So the router learns only from experts that it has chosen. Auxiliary losses
+//! keep it from choosing the same few for ever: `balance.rs`. A shared expert computes for every
+//! token.
 //!
 //! Cost: a token is copied once for each of its experts, and a step computes as many products as
 //! experts were chosen, however many there are. Where ranks share the experts, copies travel: see
 //! `parallel/experts.rs`.
 
 use super::layers::{Layer, Pass};
+use super::router;
 use crate::plan::Experts;
-use crate::tensor::{self, Device, Param, Precision, Tensor, read};
-use candle_core::{D, Result};
+use crate::tensor::{self, Param, Precision, Tensor, read};
+use candle_core::Result;
 use std::sync::Arc;
 
 /// A block's experts and their router.
 pub struct Mixture {
     /// `[experts, width]`
     pub router: Param,
+    /// `[experts]`, added where scores select.
+    pub bias: Option<Param>,
     /// Those that are on this rank.
     pub experts: Vec<Box<dyn Layer>>,
+    /// Computes for every token.
+    pub shared: Option<Box<dyn Layer>>,
     /// The way to the experts of other ranks; `None`: all are here.
     pub delivery: Option<Arc<dyn Deliver>>,
     pub rules: Experts,
@@ -76,7 +82,8 @@ impl Counts {
 impl Layer for Mixture {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let (chosen, weights) = self.route(x, pass)?;
-        let Dispatch { counts, tokens, places } = Dispatch::new(&chosen, &self.rules);
+        let kept = self.kept(&chosen, &weights, pass)?;
+        let Dispatch { counts, tokens, places } = Dispatch::new(&chosen, &kept, &self.rules);
         let copies = tensor::picked(x, tokens)?;
         let results = match &self.delivery {
             None => self.compute(copies, &[counts], pass)?,
@@ -86,8 +93,19 @@ impl Layer for Mixture {
                 delivery.combine(results, &counts, pass)?
             }
         };
-        pass.drop(tensor::weighted_sums(&results, &weights, places)?, &self.name)
+        let mut y = tensor::weighted_sums(&results, &weights, places)?;
+        if let Some(shared) = &self.shared {
+            // A copy, because layers of tensor ranks use their input up.
+            y = (y + shared.forward(&x.copy()?, &undropped(pass))?)?;
+        }
+        pass.drop(y, &self.name)
     }
+}
+
+/// `pass` inside of an expert. Masks of dropout belong to positions, which experts do not know: it
+/// follows when all is in its old order again.
+fn undropped(pass: &Pass) -> Pass {
+    Pass { dropout: None, ..pass.clone() }
 }
 
 impl Mixture {
@@ -95,33 +113,38 @@ impl Mixture {
     /// of their results: [.., chosen].
     fn route(&self, x: &Tensor, pass: &Pass) -> Result<(Vec<u32>, Tensor)> {
         // In f32, whatever the type of other products: a small difference chooses another expert.
-        let logits = tensor::linear(x, &self.router, Precision::F32)?;
-        let Experts { number, chosen, normalized } = self.rules;
-        let ids = read(&logits, |logits| Ok(highest(logits, number, chosen)))?;
-        let logits = match &pass.balance {
-            Some(balance) => balance.watch(&self.name, &logits, &ids)?,
-            None => logits,
-        };
-        let largest = logits.detach().max_keepdim(D::Minus1)?;
-        let scores = logits.broadcast_sub(&largest)?.exp()?;
-        let scores = scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)?;
-        let outer = &x.dims()[..x.rank() - 1];
-        let table = Tensor::from_slice(&ids, [outer, &[chosen]].concat(), &Device::Cpu)?;
-        let weights = scores.gather(&table, D::Minus1)?;
-        let weights = if normalized {
-            weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?
-        } else {
-            weights
-        };
+        let mut logits = tensor::linear(x, &self.router, Precision::F32)?;
+        let bias = self.bias.as_ref().map(Param::value).transpose()?;
+        let bias = bias.as_deref();
+        let ids = read(&logits, |logits| Ok(router::select(logits, &self.rules, bias)))?;
+        if let Some(balance) = &pass.balance {
+            logits = balance.watch(&self.name, &logits, &ids, self.rules.selection.scores)?;
+        }
+        if let Some(bias) = &self.bias {
+            logits = router::count_load(&logits, &ids, &self.rules, bias)?;
+        }
+        let weights = router::weights(&logits, &ids, &self.rules)?;
         Ok((ids, weights))
+    }
+
+    /// Whether each choice is within its expert's capacity, which counts in training alone.
+    fn kept(&self, chosen: &[u32], weights: &Tensor, pass: &Pass) -> Result<Vec<bool>> {
+        let Some(capacity) = self.rules.selection.capacity.filter(|_| pass.train) else {
+            return Ok(vec![true; chosen.len()]);
+        };
+        let most = capacity.most(chosen.len() / self.rules.chosen, &self.rules);
+        let drops = capacity.drops;
+        let kept = read(weights, |weights| Ok(router::within(most, drops, chosen, weights)))?;
+        if let Some(balance) = &pass.balance {
+            balance.note_dropped(&self.name, kept.iter().filter(|&&kept| !kept).count());
+        }
+        Ok(kept)
     }
 
     /// What this rank's experts make of `copies`, in their order: so many from each rank for each
     /// expert.
     fn compute(&self, copies: Tensor, counts: &[Vec<usize>], pass: &Pass) -> Result<Tensor> {
-        // Masks of dropout belong to positions, which experts do not know: it follows when all is
-        // in its old order again.
-        let undropped = Pass { dropout: None, ..pass.clone() };
+        let undropped = undropped(pass);
         tensor::by_parts(copies, places(counts), |expert, copies| {
             tensor::chain(copies, |copies| self.experts[expert].forward(copies, &undropped))
         })
@@ -141,40 +164,30 @@ fn places(counts: &[Vec<usize>]) -> Vec<Vec<u32>> {
     places
 }
 
-/// For each row of `numbers` numbers the places of the `chosen` highest, highest first. Of equal
-/// numbers the first is taken.
-fn highest(rows: &[f32], numbers: usize, chosen: usize) -> Vec<u32> {
-    let mut all = Vec::with_capacity(rows.len() / numbers * chosen);
-    let mut places: Vec<u32> = Vec::new();
-    for row in rows.chunks_exact(numbers) {
-        places.clear();
-        places.extend(0..numbers as u32);
-        places.sort_by(|&a, &b| row[b as usize].total_cmp(&row[a as usize])); // stable
-        all.extend(&places[..chosen]);
-    }
-    all
-}
-
 /// Copies of tokens in the order of their experts.
 struct Dispatch {
     /// Copies that each expert gets.
     counts: Vec<usize>,
     /// For each copy its token.
     tokens: Vec<u32>,
-    /// For each choice, of which each token has as many, the place of its copy.
-    places: Vec<u32>,
+    /// For each choice, of which each token has as many, the place of its copy, unless it was
+    /// dropped.
+    places: Vec<Option<u32>>,
 }
 
 impl Dispatch {
-    /// Of `chosen` experts: each token's, one token after the other.
-    fn new(chosen: &[u32], rules: &Experts) -> Dispatch {
-        let mut counts = vec![0; rules.number];
-        chosen.iter().for_each(|&expert| counts[expert as usize] += 1);
+    /// Of `chosen` experts, each token's, one token after the other, those that are `kept`.
+    fn new(chosen: &[u32], kept: &[bool], rules: &Experts) -> Dispatch {
         let mut choices: Vec<u32> = (0..chosen.len() as u32).collect();
+        choices.retain(|&choice| kept[choice as usize]);
+        let mut counts = vec![0; rules.number];
+        choices.iter().for_each(|&choice| counts[chosen[choice as usize] as usize] += 1);
         choices.sort_by_key(|&choice| chosen[choice as usize]); // stable: tokens stay in order
         let tokens = choices.iter().map(|choice| choice / rules.chosen as u32).collect();
-        let mut places = vec![0; chosen.len()];
-        (0..).zip(&choices).for_each(|(place, &choice)| places[choice as usize] = place);
+        let mut places = vec![None; chosen.len()];
+        (0..)
+            .zip(&choices)
+            .for_each(|(place, &choice)| places[choice as usize] = Some(place));
         Dispatch { counts, tokens, places }
     }
 }
@@ -186,19 +199,11 @@ mod tests {
     use crate::plan::{Family, ModelShape};
     use std::sync::Mutex;
 
-    #[test]
-    fn the_highest_come_first_and_of_equals_the_first() {
-        let rows = [0.5, 2.0, -1.0, 2.0, f32::NEG_INFINITY, -3.0, -3.0, -4.0];
-        assert_eq!(highest(&rows, 4, 2), [1, 3, 1, 2]);
-        assert_eq!(highest(&rows, 4, 4), [1, 3, 0, 2, 1, 2, 3, 0]);
-        assert!(highest(&[], 4, 2).is_empty());
-    }
-
     /// A model of two experts, of which the router's ties always choose the first: the other one
     /// has no rows, and its gradient, which ranks wait for, is complete all the same.
     #[test]
     fn an_expert_may_have_no_tokens() {
-        let experts = Experts { number: 2, chosen: 1, normalized: false };
+        let experts = Experts { number: 2, chosen: 1, ..Experts::default() };
         let shape = ModelShape {
             vocabulary: 5,
             block: 4,
@@ -240,10 +245,15 @@ mod tests {
 
     #[test]
     fn copies_are_sorted_by_expert_and_then_by_token() {
-        let rules = Experts { number: 4, chosen: 2, normalized: true };
-        let dispatch = Dispatch::new(&[3, 0, 0, 1, 3, 1], &rules);
+        let rules = Experts { number: 4, chosen: 2, ..Experts::default() };
+        let dispatch = Dispatch::new(&[3, 0, 0, 1, 3, 1], &[true; 6], &rules);
         assert_eq!(dispatch.counts, [2, 2, 0, 2]);
         assert_eq!(dispatch.tokens, [0, 1, 1, 2, 0, 2]);
-        assert_eq!(dispatch.places, [4, 0, 1, 2, 5, 3]);
+        assert_eq!(dispatch.places, [4, 0, 1, 2, 5, 3].map(Some));
+        let kept = [true, false, true, true, true, true];
+        let dispatch = Dispatch::new(&[3, 0, 0, 1, 3, 1], &kept, &rules);
+        assert_eq!(dispatch.counts, [1, 2, 0, 2]);
+        assert_eq!(dispatch.tokens, [1, 1, 2, 0, 2]);
+        assert_eq!(dispatch.places, [Some(3), None, Some(0), Some(1), Some(4), Some(2)]);
     }
 }

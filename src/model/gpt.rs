@@ -1,7 +1,7 @@
 //! The blocks of nanoGPT's GPT, with layer norms and without biases. The shape lists their
 //! parameters.
 
-use super::build::{Build, Role, whole};
+use super::build::{Build, Role, selecting_bias, whole};
 use super::experts::Mixture;
 use super::layers::{Attention, Block, Heads, Layer, Mlp};
 use crate::plan::ModelShape;
@@ -54,10 +54,12 @@ pub(super) fn blocks(
             None => mlp("")?,
             Some(rules) => Box::new(Mixture {
                 router: build.gain(params, whole("router.weight", matrix(STD)))?,
+                bias: selecting_bias(&rules, "router", params, &whole, build)?,
                 experts: build
                     .experts(rules.number)
                     .map(|expert| mlp(&format!("experts.{expert}.")))
                     .collect::<Result<_>>()?,
+                shared: (rules.shared > 0).then(|| mlp("shared.")).transpose()?,
                 delivery: build.delivery(),
                 rules,
                 name: format!("{name}.experts"),

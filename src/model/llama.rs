@@ -1,7 +1,7 @@
 //! The blocks of a Llama: RMSNorm, rotary positions, grouped-query attention and SwiGLU. Parameters
 //! have the names of Hugging Face's files. The shape lists them.
 
-use super::build::{Build, Role, whole};
+use super::build::{Build, Role, selecting_bias, whole};
 use super::experts::Mixture;
 use super::layers::{Block, Heads, Layer, Pass};
 use crate::plan::{LlamaExtra, ModelShape};
@@ -64,15 +64,21 @@ pub(super) fn blocks(
             None => mlp(["mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"])?,
             Some(rules) => {
                 let place = "block_sparse_moe";
-                let expert = |expert: usize| {
-                    let [gate, up, down] = ["w1", "w3", "w2"]
-                        .map(|matrix| format!("{place}.experts.{expert}.{matrix}.weight"));
+                let of = |part: String| {
+                    let [gate, up, down] =
+                        ["w1", "w3", "w2"].map(|matrix| format!("{place}.{part}.{matrix}.weight"));
                     mlp([&gate, &up, &down])
                 };
-                let router = whole(&format!("{place}.gate.weight"), matrix(STD));
+                let router = format!("{place}.gate");
+                let weight = whole(&format!("{router}.weight"), matrix(STD));
                 Box::new(Mixture {
-                    router: build.gain(params, router)?,
-                    experts: build.experts(rules.number).map(expert).collect::<Result<_>>()?,
+                    router: build.gain(params, weight)?,
+                    bias: selecting_bias(&rules, &router, params, &whole, build)?,
+                    experts: build
+                        .experts(rules.number)
+                        .map(|expert| of(format!("experts.{expert}")))
+                        .collect::<Result<_>>()?,
+                    shared: (rules.shared > 0).then(|| of("shared".to_string())).transpose()?,
                     delivery: build.delivery(),
                     rules,
                     name: format!("{}.{place}", shape.block_name(layer)),

@@ -3,8 +3,9 @@
 //!
 //! Reading order: `layers.rs` (the layers), `decoder.rs` (the whole model, or one pipeline stage),
 //! `gpt.rs` and `llama.rs` (the blocks of two families), `build.rs` (the makers of layers),
-//! `experts.rs` (several MLPs and a router in place of one) and `balance.rs` (what keeps the router
-//! fair), `generate.rs` (text from a GPT), `mlp.rs` (linear layers only, for the smallest job).
+//! `experts.rs` (several MLPs in place of one), `router.rs` (who chooses them) and `balance.rs`
+//! (what keeps the router fair), `generate.rs` (text from a GPT), `mlp.rs` (linear layers only, for
+//! the smallest job).
 
 mod balance;
 mod build;
@@ -15,6 +16,7 @@ mod gpt;
 mod layers;
 mod llama;
 mod mlp;
+mod router;
 
 pub use balance::{AddUp, Auxiliary, Balance, Load, Scope};
 pub use build::{Build, Plain, Role, Tiled};

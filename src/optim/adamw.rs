@@ -140,6 +140,12 @@ impl AdamW {
         self.visit(values, |fragment, elements, State { values, exp_avg, exp_avg_sq }| {
             let shrink = if fragment.spec.decays() { rule.shrink } else { 1.0 };
             let first = fragment.start + elements.start - fragment.elements.start;
+            if fragment.spec.whole.moved_by_load {
+                let loads = &gradients[first..first + elements.len()];
+                let mut at = values.iter_mut();
+                G::read(loads, |chunk| chunk.iter().zip(&mut at).for_each(move_by_load));
+                return;
+            }
             let mut at = 0;
             G::read(&gradients[first..first + elements.len()], |chunk| {
                 let range = at..at + chunk.len();
@@ -261,10 +267,21 @@ fn update((values, gradients, (m, v), rule, shrink): Update) {
     }
 }
 
+/// The step of a selecting bias (DeepSeek-AI, arXiv 2412.19437).
+const BIAS_STEP: f32 = 1e-3;
+
+/// Moves an expert's bias against the load above the mean, of which only the sign counts: so it
+/// does not matter how loads were scaled, clipped or averaged as gradients are.
+fn move_by_load((above, bias): (&f32, &mut f32)) {
+    if *above != 0.0 {
+        *bias -= BIAS_STEP.copysign(*above);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::Init;
+    use crate::tensor::{Copies, Cut, Init, Whole};
 
     /// Three steps against the formulas of the paper, in f64.
     #[test]
@@ -295,6 +312,26 @@ mod tests {
         for (got, expected) in params.values().iter().zip(p) {
             assert!((f64::from(*got) - expected).abs() < 1e-6, "{got} but {expected}");
         }
+    }
+
+    /// By its sign alone: neither the learning rate nor the size counts, and no moment remains.
+    #[test]
+    fn a_bias_moves_against_its_load() {
+        let params = Params::new();
+        let whole = Whole::new("bias", &[3], Init::Constant(0.5));
+        let whole = Whole { moved_by_load: true, ..whole };
+        params.declare_shard("bias", whole, Cut::All, Copies::One).unwrap();
+        params.declare("gain", &[1], Init::Constant(1.0)).unwrap();
+        params.allocate(0);
+        let mut adamw = AdamW::new(AdamWConfig::default(), &params);
+        params.gradients().copy_from_slice(&[3e-31, 0.0, -7.0, 0.0]);
+        adamw.step(&params, 0.01, 0.25).unwrap();
+        let mut values = params.values().to_vec();
+        assert_eq!(values, [0.499, 0.5, 0.501, 1.0]);
+        let moments = |_: &Fragment, _, state: State| {
+            assert!(state.exp_avg.iter().chain(&*state.exp_avg_sq).all(|&moment| moment == 0.0));
+        };
+        adamw.visit(&mut values[..], moments).unwrap();
     }
 
     /// A learner forgets `drop(gradients)`: the step says so instead of waiting for ever.

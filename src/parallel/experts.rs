@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// use shardlab::parallel::{ExpertParallel, TensorParallel};
 /// use shardlab::plan::{Experts, Family, ModelShape};
 ///
-/// let experts = Experts { number: 4, chosen: 2, normalized: true };
+/// let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
 /// let family = Family::GptExperts { ffn: 16, experts };
 /// let shape = ModelShape { vocabulary: 8, block: 4, layers: 1, heads: 2, embd: 8, family };
 /// let run = |ranks| {

@@ -252,10 +252,30 @@ impl Strategy {
 
     /// Refuses experts, each `ffn` wide, that these ranks cannot share.
     fn check_experts(&self, experts: &Experts, ffn: usize) -> Result<(), BadInput> {
-        let Experts { number, chosen, .. } = *experts;
-        if !(1..=number).contains(&chosen) {
-            let what = format!("a token cannot have {chosen} of {number} experts");
-            return Err(BadInput::new(what, format!("choose from 1 to {number} for each token")));
+        let Experts { number, chosen, selection, .. } = *experts;
+        if let Some(groups) = selection.groups {
+            if groups.number == 0 || !number.is_multiple_of(groups.number) {
+                let what =
+                    format!("{number} experts cannot be divided into {} groups", groups.number);
+                return Err(BadInput::new(what, "choose a number of groups that divides experts"));
+            }
+            if !(1..=groups.number).contains(&groups.chosen) {
+                let what =
+                    format!("a token cannot have {} of {} groups", groups.chosen, groups.number);
+                let help = format!("choose from 1 to {} for each token", groups.number);
+                return Err(BadInput::new(what, help));
+            }
+        }
+        let most = experts.selectable();
+        if !(1..=most).contains(&chosen) {
+            let what = format!("a token cannot have {chosen} of {most} experts");
+            return Err(BadInput::new(what, format!("choose from 1 to {most} for each token")));
+        }
+        if let Some(capacity) = selection.capacity
+            && (!capacity.factor.is_finite() || capacity.factor <= 0.0)
+        {
+            let what = format!("experts cannot take {} of an even load", capacity.factor);
+            return Err(BadInput::new(what, "choose a factor above 0 for their capacity"));
         }
         if !number.is_multiple_of(self.expert) {
             let what =
@@ -565,6 +585,7 @@ impl<'de> Deserialize<'de> for Strategy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Groups, Selection};
 
     fn read(text: &str) -> Strategy {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -670,7 +691,7 @@ mod tests {
             ("dp=3,ep=2", 2, "2 expert ranks cannot be found among 3 data ranks"),
             ("dp=3,ep=3", 2, "4 experts cannot be divided evenly among 3 ranks"),
         ] {
-            let experts = Experts { number: 4, chosen, normalized: true };
+            let experts = Experts { number: 4, chosen, normalized: true, ..Experts::default() };
             let shape = ModelShape {
                 vocabulary: 65,
                 block: 16,
@@ -681,13 +702,30 @@ mod tests {
             };
             let error = read(text).check(&shape).unwrap_err();
             assert!(error.what.contains(says), "{text}: {error}");
-            let experts = Experts { number: 4, chosen: 4, normalized: true };
+            let experts = Experts { number: 4, chosen: 4, normalized: true, ..Experts::default() };
             let shape = ModelShape { family: Family::GptExperts { ffn: 6, experts }, ..shape };
             read("dp=2,tp=2,ep=2").check(&shape).unwrap();
             read("dp=2,cp=2,ep=4").check(&shape).unwrap();
             let dense = ModelShape { family: Family::Gpt, ..shape };
             let error = read("dp=2,ep=2").check(&dense).unwrap_err();
             assert!(error.what.contains("no experts to share"), "{error}");
+        }
+    }
+
+    #[test]
+    fn groups_that_experts_do_not_have_are_refused() {
+        for (number, groups, chosen, says) in [
+            (3, 1, 1, "8 experts cannot be divided into 3 groups"),
+            (0, 0, 1, "8 experts cannot be divided into 0 groups"),
+            (4, 0, 1, "a token cannot have 0 of 4 groups"),
+            (4, 5, 1, "a token cannot have 5 of 4 groups"),
+            (4, 1, 3, "a token cannot have 3 of 2 experts"),
+        ] {
+            let groups = Some(Groups { number, chosen: groups });
+            let selection = Selection { groups, ..Selection::default() };
+            let experts = Experts { number: 8, chosen, selection, ..Experts::default() };
+            let error = read("dp=2").check_experts(&experts, 6).unwrap_err();
+            assert!(error.what.contains(says), "{error}");
         }
     }
 

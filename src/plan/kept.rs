@@ -84,10 +84,14 @@ impl Kept {
         let norms = (dense.norms[0] + dense.norms[1]) as f64;
         let normed = if dense.qk_norms[0] > 0 { q + kv } else { 0.0 };
         // Experts compute once for each that a token has chosen, on copies of it; and of each copy
-        // the result stays, which its weight multiplies.
+        // the result stays, which its weight multiplies. A shared one has a copy of its own.
         let chosen = shape.chosen() as f64;
-        let copies = if shape.experts().is_some() { 2.0 * chosen } else { 0.0 };
-        let inner = chosen * if dense.gated { 3.0 } else { 2.0 };
+        let copies = match shape.experts() {
+            None => 0.0,
+            Some(experts) => 2.0 * chosen + if experts.shared > 0 { 1.0 } else { 0.0 },
+        };
+        let shared = shape.experts().map_or(0, |experts| experts.shared) as f64;
+        let inner = (chosen + shared) * if dense.gated { 3.0 } else { 2.0 };
         // A published model's masks take a byte for each number.
         let of_scores = if dense.dropout { masks / 2.0 } else { 1.0 };
         let masks = if dense.dropout { masks } else { 0.0 };

@@ -50,8 +50,8 @@ pub use overlap::exposed;
 #[cfg(test)]
 pub(crate) use shape::tests::stories260k;
 pub use shape::{
-    BlockParameter, Dense, Experts, Family, LlamaExtra, ModelShape, Named, Portion, Rope,
-    RopeScaling,
+    BlockParameter, Capacity, Dense, Drops, Experts, Family, Groups, LlamaExtra, ModelShape, Named,
+    Portion, Rope, RopeScaling, Scores, Selection,
 };
 pub use shards::Shards;
 pub use simulate::simulate;

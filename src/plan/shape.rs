@@ -20,7 +20,7 @@ mod parameter;
 mod rope;
 
 pub use dense::Dense;
-pub use experts::Experts;
+pub use experts::{Capacity, Drops, Experts, Groups, Scores, Selection};
 pub use parameter::{BlockParameter, Named};
 pub use rope::{Rope, RopeScaling};
 

@@ -134,13 +134,16 @@ impl CustomOp1 for Joined {
 
 /// For each of the tokens of `weights` [.., chosen] the sum of its rows of `x` [rows, width], each
 /// times its weight: [.., width]. `places` has for each weight the place of its row, which no
-/// other weight has.
+/// other weight has. A weight without a place adds nothing.
 ///
 /// # Errors
 /// If there are more or fewer places or rows than weights, or there is no row at a place.
-pub fn weighted_sums(x: &Tensor, weights: &Tensor, places: Vec<u32>) -> Result<Tensor> {
+pub fn weighted_sums(x: &Tensor, weights: &Tensor, places: Vec<Option<u32>>) -> Result<Tensor> {
     let all = x.dims2()?.0;
-    if [all, places.len()] != [weights.elem_count(); 2] || places.iter().any(|&p| p as usize >= all)
+    let mut found = places.iter().flatten();
+    if places.len() != weights.elem_count()
+        || found.clone().count() != all
+        || found.any(|&place| place as usize >= all)
     {
         bail!("{:?} weights need a row each, out of {:?}", weights.dims(), x.dims());
     }
@@ -148,7 +151,7 @@ pub fn weighted_sums(x: &Tensor, weights: &Tensor, places: Vec<u32>) -> Result<T
 }
 
 struct WeightedSums {
-    places: Vec<u32>,
+    places: Vec<Option<u32>>,
 }
 
 impl CustomOp2 for WeightedSums {
@@ -167,7 +170,8 @@ impl CustomOp2 for WeightedSums {
         let (_, width) = rows(of_x.dims())?;
         let (tokens, chosen) = rows(of_weights.dims())?;
         let mut y = vec![0.0; tokens * width];
-        for (at, (weight, &place)) in weights.iter().zip(&self.places).enumerate() {
+        for (at, (weight, place)) in weights.iter().zip(&self.places).enumerate() {
+            let Some(place) = *place else { continue };
             let x = &x[place as usize * width..][..width];
             let y = row(&mut y, width, (at / chosen) as u32);
             y.iter_mut().zip(x).for_each(|(y, x)| *y += weight * x);
@@ -190,7 +194,11 @@ impl CustomOp2 for WeightedSums {
         read(x, |x| {
             read(weights, |weights| {
                 read(dy, |dy| {
-                    for (at, (weight, &place)) in weights.iter().zip(&self.places).enumerate() {
+                    for (at, (weight, place)) in weights.iter().zip(&self.places).enumerate() {
+                        let Some(place) = *place else {
+                            dw.push(0.0);
+                            continue;
+                        };
                         let dy = &dy[at / chosen * width..][..width];
                         let x = &x[place as usize * width..][..width];
                         dw.push(dy.iter().zip(x).map(|(dy, x)| dy * x).sum::<f32>());
@@ -270,7 +278,8 @@ mod tests {
         let layer =
             |part: usize, x: &Tensor| x.broadcast_mul(&scale)?.affine(part as f64 + 1.0, 0.0);
         let y = by_parts(copies, parts, layer).unwrap();
-        let y = weighted_sums(&y, &weights, places.clone()).unwrap();
+        let all = places.iter().copied().map(Some).collect();
+        let y = weighted_sums(&y, &weights, all).unwrap();
         // A layer's own parameters have no tensor on the graph outside.
         let ours = run(&y, &[&x, &weights]);
 
@@ -282,6 +291,21 @@ mod tests {
         let y = y.broadcast_mul(&weights.flatten_all().unwrap().unsqueeze(1).unwrap()).unwrap();
         let y = y.reshape((3, 2, WIDTH)).unwrap().sum(1).unwrap();
         same(&ours, &run(&y, &[&x, &weights]));
+    }
+
+    /// The second token keeps one of its two experts.
+    #[test]
+    fn a_weight_without_a_row_adds_and_learns_nothing() {
+        let x = var(3, 0.3);
+        let weights = Var::from_slice(&[0.2f32, 0.8, 0.5, 0.6], (2, 2), &Device::Cpu).unwrap();
+        let places = vec![Some(1), Some(0), None, Some(2)];
+        let found = run(&weighted_sums(&x, &weights, places).unwrap(), &[&x, &weights]);
+        let row = |i| x.narrow(0, i, 1).unwrap();
+        let weight = |i, j| weights.narrow(0, i, 1).unwrap().narrow(1, j, 1).unwrap();
+        let times = |place, i, j| row(place).broadcast_mul(&weight(i, j)).unwrap();
+        let first = (times(1, 0, 0) + times(0, 0, 1)).unwrap();
+        let y = Tensor::cat(&[first, times(2, 1, 1)], 0).unwrap();
+        same(&found, &run(&y, &[&x, &weights]));
     }
 
     #[test]
@@ -296,6 +320,8 @@ mod tests {
         let fewer = by_parts(x.as_tensor().copy().unwrap(), vec![vec![0, 1]], fewer);
         assert!(says(fewer).contains("a layer made [1, 3] of (2, 3)"));
         let weights = Tensor::ones((2, 2), DType::F32, &Device::Cpu).unwrap();
-        assert!(says(weighted_sums(&x, &weights, vec![0, 1])).contains("need a row each"));
+        for places in [vec![Some(0), Some(1)], vec![Some(0), Some(2), None, None], vec![None; 4]] {
+            assert!(says(weighted_sums(&x, &weights, places)).contains("need a row each"));
+        }
     }
 }

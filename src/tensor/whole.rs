@@ -27,6 +27,9 @@ pub struct Whole {
     pub init: Init,
     /// Whether it belongs to one expert of several, which not all data ranks need to hold.
     pub expert: bool,
+    /// Whether the optimizer moves it by the load of experts, which is its gradient, and not by
+    /// AdamW: the bias by which a router selects.
+    pub moved_by_load: bool,
 }
 
 /// The elements of a whole that a parameter consists of, in order.
@@ -61,6 +64,7 @@ impl Whole {
             shape: shape.to_vec(),
             init,
             expert: false,
+            moved_by_load: false,
         }
     }
 

@@ -216,7 +216,12 @@ fn checkpoints_of_other_runs_stay() {
 #[test]
 fn no_setting_is_left_out_of_the_comparison() {
     let (original, corpus) = config(2, |config| {
-        let experts = Experts { number: 2, chosen: 1, normalized: false };
+        let experts = Experts {
+            number: 2,
+            chosen: 1,
+            normalized: false,
+            ..Experts::default()
+        };
         config.shape.family = Family::GptExperts { ffn: 8, experts };
     });
     // A new field does not compile here. It needs an edit below, or a reason: the model's shape,

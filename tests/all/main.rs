@@ -32,6 +32,7 @@ mod context;
 mod ddp;
 mod ds_to_universal;
 mod experts;
+mod experts_golden;
 mod extras;
 #[cfg(unix)]
 mod hostile;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub fn shared_experts_compute_what_one_rank_computes(comm: &Comm) -> anyhow::Result<()> {
     let n = comm.size();
     for (number, chosen) in [(2 * n, 2.min(2 * n)), (8 * n, 1)] {
-        let experts = Experts { number, chosen, normalized: chosen > 1 };
+        let experts = Experts { number, chosen, normalized: chosen > 1, ..Experts::default() };
         let (config, corpus) = config(n, |config| {
             config.shape.family = Family::GptExperts { ffn: 32, experts };
         });
@@ -97,7 +97,12 @@ pub fn shared_experts_compute_what_one_rank_computes(comm: &Comm) -> anyhow::Res
 
 /// In bf16 copies travel in bf16.
 pub fn copies_travel_in_the_type_of_the_pass(comm: &Comm) -> anyhow::Result<()> {
-    let experts = Experts { number: comm.size(), chosen: 1, normalized: false };
+    let experts = Experts {
+        number: comm.size(),
+        chosen: 1,
+        normalized: false,
+        ..Experts::default()
+    };
     let (config, corpus) = config(comm.size(), |config| {
         config.shape.family = Family::GptExperts { ffn: 32, experts };
     });
@@ -136,7 +141,7 @@ pub fn copies_travel_in_the_type_of_the_pass(comm: &Comm) -> anyhow::Result<()> 
 /// rank they are not.
 pub fn a_load_over_all_ranks_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
     let n = comm.size();
-    let experts = Experts { number: 4, chosen: 2, normalized: true };
+    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
     let (config, corpus) = config(n, |config| {
         config.shape.family = Family::GptExperts { ffn: 32, experts };
     });
@@ -186,7 +191,7 @@ pub fn a_load_over_all_ranks_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
 /// Ranks that share experts save, and continue as if they had not ended. What they saved also is
 /// one rank's training, by way of a universal checkpoint. `dir` is a folder that all ranks reach.
 pub fn shared_experts_are_saved(comm: &Comm, stage: Stage, dir: &Path) -> anyhow::Result<()> {
-    let experts = Experts { number: 4, chosen: 2, normalized: true };
+    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
     let (config, corpus) = config(comm.size(), |config| {
         config.shape.family = Family::GptExperts { ffn: 32, experts };
     });
@@ -225,7 +230,7 @@ pub fn shared_experts_are_saved(comm: &Comm, stage: Stage, dir: &Path) -> anyhow
 /// product, which rounds after each row. Experts that each rank has are two products, and their
 /// sum: other roundings of the same gradient.
 pub fn sums_in_one_order_have_the_same_bits(comm: &Comm) -> anyhow::Result<()> {
-    let experts = Experts { number: 4, chosen: 2, normalized: true };
+    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
     let gpt = Family::GptExperts { ffn: 64, experts };
     let mixtral = Family::Llama(LlamaExtra {
         kv_heads: 2,

@@ -17,6 +17,7 @@ pub mod llama;
 pub mod parity;
 pub mod pipeline;
 pub mod program;
+pub mod selection;
 pub mod tensor;
 pub mod trained;
 pub mod training;

@@ -260,7 +260,7 @@ mod tests {
     /// By hand, of lab13's own run.
     #[test]
     fn sums_on_a_gradients_way_are_counted() {
-        let experts = Experts { number: 8, chosen: 2, normalized: true };
+        let experts = Experts { number: 8, chosen: 2, normalized: true, ..Experts::default() };
         let shape = ModelShape {
             vocabulary: 65,
             block: 64,

@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn the_nearest_strategy_shares_experts_evenly() {
         let dense = Config::small(1, &Corpus::embedded().unwrap()).shape;
-        let experts = Experts { number: 4, chosen: 2, normalized: true };
+        let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
         let mixture = ModelShape { family: Family::GptExperts { ffn: 64, experts }, ..dense };
         for (text, shape, near) in [
             ("dp=3,ep=2", mixture, "dp=3"),

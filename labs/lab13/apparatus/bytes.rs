@@ -157,7 +157,7 @@ mod tests {
         for (ranks, chosen, gathering_wins) in
             [(1, 2, false), (2, 1, false), (2, 6, true), (4, 2, false)]
         {
-            let rules = Experts { number: 8, chosen, normalized: true };
+            let rules = Experts { number: 8, chosen, normalized: true, ..Experts::default() };
             let sent = launch::run(ranks, |comm| gathered(&comm, rules, 3)).unwrap();
             for sent in &sent {
                 assert_eq!(sent.gathered, sent.expected_gathered().iter().sum::<u64>());

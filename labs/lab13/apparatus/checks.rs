@@ -244,7 +244,12 @@ mod tests {
     /// Two ranks that share two experts, one of each token.
     fn config() -> Config {
         let mut config = Config::small(2, &Corpus::embedded().unwrap());
-        let experts = Experts { number: 2, chosen: 1, normalized: false };
+        let experts = Experts {
+            number: 2,
+            chosen: 1,
+            normalized: false,
+            ..Experts::default()
+        };
         config.shape.family = Family::GptExperts { ffn: 64, experts };
         config
     }

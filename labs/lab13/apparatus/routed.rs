@@ -91,6 +91,7 @@ mod tests {
         let load = Load {
             chosen: vec![0, 1, 2, 3, 1, 3],
             copies: vec![1, 2, 1, 2],
+            dropped: 0,
             scores: Vec::new(),
             tokens: 3,
             parts: Vec::new(),
@@ -120,6 +121,7 @@ mod tests {
                 let load = Load {
                     chosen: vec![a, b],
                     copies: Vec::new(),
+                    dropped: 0,
                     scores: Vec::new(),
                     tokens: 1,
                     parts: Vec::new(),

@@ -144,8 +144,11 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
     let mut block: Vec<BlockParameter> = has.map(|(_, parameter)| parameter).collect();
     if let Some(experts) = shape.experts() {
         // Mixtral's names: gate, up and down.
-        let matrices = [("w1", ffn, d), ("w3", ffn, d), ("w2", d, ffn)];
-        block.extend(experts::block(&experts, ["block_sparse_moe.", "gate"], d, &matrices));
+        let matrices = |widths| {
+            let inner = widths * ffn;
+            [("w1", inner, d), ("w3", inner, d), ("w2", d, inner)]
+        };
+        block.extend(experts::block(&experts, ["block_sparse_moe.", "gate"], d, matrices));
     }
     block
 }

@@ -37,8 +37,8 @@ impl ModelShape {
                     matrix("qkv.weight", 3 * d, d),
                     matrix("proj.weight", d, d),
                 ];
-                let matrices = [("fc", ffn, d), ("out", d, ffn)];
-                all.extend(experts::block(&experts, ["", "router"], d, &matrices));
+                let matrices = |widths| [("fc", widths * ffn, d), ("out", d, widths * ffn)];
+                all.extend(experts::block(&experts, ["", "router"], d, matrices));
                 all
             }
             Family::Llama(_) | Family::Dense(_) => dense::block(self),

@@ -18,7 +18,12 @@ const UNIT: f64 = 0.7;
 fn copies() -> Result<Vec<Vec<u64>>> {
     let corpus = Corpus::embedded()?;
     let mut config = Config::small(RANKS, &corpus);
-    let experts = Experts { number: EXPERTS, chosen: CHOSEN, normalized: true };
+    let experts = Experts {
+        number: EXPERTS,
+        chosen: CHOSEN,
+        normalized: true,
+        ..Experts::default()
+    };
     config.shape.family = Family::GptExperts { ffn: 2 * config.shape.embd, experts };
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(config.seed);

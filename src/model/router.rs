@@ -1,0 +1,252 @@
+//! How a router selects a token's experts, and weights what they compute.
+//!
+//! Each expert has a score: its part of a softmax, or a sigmoid of its own. The highest select. Two
+//! things may have a say in that, and none in the weights, which are scores alone:
+//!
+//! A bias for each expert, which is added to its score. After a step it goes down by 0.001 for
+//! experts with more tokens than the mean, and up for those with fewer. So loads become even
+//! without a loss that pulls on the scores (Wang et al., arXiv 2408.15664). It is a parameter like
+//! others, saved and sharded with them, and its gradient is the load: like a gradient, a load is a
+//! sum over micro-batches and ranks. The optimizer takes only its sign.
+//!
+//! Groups, of which only the best count. Experts of the others are masked with -∞. A mask of 0
+//! would do for scores alone, which are above 0. But with a bias below 0, an expert that counts can
+//! come to stand below those that do not.
+//!
+//! A capacity drops copies of an expert that too many have chosen: then no rank waits for it long,
+//! and some tokens go on without.
+
+use crate::plan::{Drops, Experts, Groups, Scores};
+use crate::tensor::{Device, Param, Tensor, TensorOp, apply};
+use candle_core::{D, Result, Shape};
+use std::collections::BTreeMap;
+
+/// The experts that each row of logits selects, highest score first.
+pub(super) fn select(logits: &[f32], rules: &Experts, bias: Option<&[f32]>) -> Vec<u32> {
+    let Experts { number, chosen, selection, .. } = *rules;
+    // A softmax has the order of its logits, and needs not be computed for it.
+    let scored = selection.groups.is_some() || bias.is_some();
+    let mut row = vec![0.0; number];
+    let mut all = Vec::with_capacity(logits.len() / number * chosen);
+    for logits in logits.chunks_exact(number) {
+        row.copy_from_slice(logits);
+        if scored {
+            score(&mut row, selection.scores);
+        }
+        for (score, bias) in row.iter_mut().zip(bias.unwrap_or_default()) {
+            *score += bias;
+        }
+        if let Some(groups) = selection.groups {
+            mask_all_but_the_best(&mut row, groups);
+        }
+        all.extend(highest(&row, chosen));
+    }
+    all
+}
+
+/// The weights of the results of the experts `ids`, so many for each row of `logits` [.., experts]:
+/// [.., chosen].
+pub(super) fn weights(logits: &Tensor, ids: &[u32], rules: &Experts) -> Result<Tensor> {
+    let scores = match rules.selection.scores {
+        Scores::Softmax => {
+            let largest = logits.detach().max_keepdim(D::Minus1)?;
+            let scores = logits.broadcast_sub(&largest)?.exp()?;
+            scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)?
+        }
+        Scores::Sigmoid => (logits.neg()?.exp()? + 1.0)?.recip()?,
+    };
+    let outer = &logits.dims()[..logits.rank() - 1];
+    let table = Tensor::from_slice(ids, [outer, &[rules.chosen]].concat(), &Device::Cpu)?;
+    let mut weights = scores.gather(&table, D::Minus1)?;
+    if rules.normalized {
+        weights = weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?;
+    }
+    if rules.selection.factor == 1.0 {
+        return Ok(weights);
+    }
+    weights * rules.selection.factor
+}
+
+/// Whether each of the choices `chosen` is among the `most` that its expert takes.
+pub(super) fn within(most: usize, drops: Drops, chosen: &[u32], weights: &[f32]) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..chosen.len()).collect();
+    if drops == Drops::Lightest {
+        order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a])); // stable
+    }
+    let mut taken: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut kept = vec![false; chosen.len()];
+    for choice in order {
+        let taken = taken.entry(chosen[choice]).or_default();
+        kept[choice] = *taken < most;
+        *taken += 1;
+    }
+    kept
+}
+
+/// Returns `logits` [.., experts], whose backward pass adds the load of `ids` to the gradient of
+/// `bias`.
+pub(super) fn count_load(
+    logits: &Tensor,
+    ids: &[u32],
+    rules: &Experts,
+    bias: &Param,
+) -> Result<Tensor> {
+    // E times the copies above the mean: whole numbers, whose sums have no order.
+    let mut above = vec![-(ids.len() as f32); rules.number];
+    ids.iter().for_each(|&expert| above[expert as usize] += rules.number as f32);
+    above.iter_mut().for_each(|above| *above *= UNIT);
+    apply(logits, Counted { bias: bias.handle(), above })
+}
+
+/// So small that no norm of gradients has a bit of it.
+const UNIT: f32 = f32::MIN_POSITIVE * (1 << 26) as f32;
+
+/// Changes nothing in the forward pass.
+struct Counted {
+    bias: Param,
+    /// For each expert its copies above the mean.
+    above: Vec<f32>,
+}
+
+impl TensorOp for Counted {
+    const NAME: &'static str = "load";
+    const HAS_WEIGHTS: bool = true;
+
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        Ok((x.to_vec(), dims.into()))
+    }
+
+    fn input_gradient(&self, _x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        Ok(dy.to_vec())
+    }
+
+    fn weight_gradients(&self, _x: &[f32], _dims: &[usize], _dy: &[f32]) -> Result<()> {
+        self.bias.add_gradient(|sum| {
+            sum.iter_mut().zip(&self.above).for_each(|(sum, above)| *sum += above);
+        })
+    }
+}
+
+/// Turns a row of logits into scores.
+fn score(row: &mut [f32], scores: Scores) {
+    match scores {
+        Scores::Softmax => {
+            let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            row.iter_mut().for_each(|x| *x = (*x - largest).exp());
+            let sum: f32 = row.iter().sum();
+            row.iter_mut().for_each(|x| *x /= sum);
+        }
+        Scores::Sigmoid => row.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp())),
+    }
+}
+
+fn mask_all_but_the_best(row: &mut [f32], groups: Groups) {
+    let size = row.len() / groups.number;
+    let best_two = |group: &[f32]| -> f32 {
+        highest(group, size.min(2)).map(|expert| group[expert as usize]).sum()
+    };
+    let sums: Vec<f32> = row.chunks_exact(size).map(best_two).collect();
+    let mut counts = vec![false; groups.number];
+    highest(&sums, groups.chosen).for_each(|group| counts[group as usize] = true);
+    for (group, _) in row.chunks_exact_mut(size).zip(counts).filter(|(_, counts)| !counts) {
+        group.fill(f32::NEG_INFINITY);
+    }
+}
+
+/// The places of the `chosen` highest of `numbers`, highest first. Of equal numbers the first is
+/// taken.
+fn highest(numbers: &[f32], chosen: usize) -> impl Iterator<Item = u32> + use<> {
+    let mut places: Vec<u32> = (0..numbers.len() as u32).collect();
+    places.sort_by(|&a, &b| numbers[b as usize].total_cmp(&numbers[a as usize])); // stable
+    places.into_iter().take(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::optim::global_norm;
+    use crate::plan::{Capacity, Selection};
+    use crate::tensor::{Init, Params};
+    use candle_core::Var;
+
+    #[test]
+    fn the_highest_come_first_and_of_equals_the_first() {
+        let of = |numbers: &[f32], chosen| highest(numbers, chosen).collect::<Vec<_>>();
+        assert_eq!(of(&[0.5, 2.0, -1.0, 2.0], 2), [1, 3]);
+        assert_eq!(of(&[f32::NEG_INFINITY, -3.0, -3.0, -4.0], 4), [1, 2, 3, 0]);
+        assert!(of(&[], 2).is_empty());
+    }
+
+    fn rules(chosen: usize, selection: Selection) -> Experts {
+        Experts {
+            number: 4,
+            chosen,
+            normalized: false,
+            selection,
+            ..Experts::default()
+        }
+    }
+
+    /// The second group has the best two together, though the first has the best one.
+    #[test]
+    fn a_group_counts_by_its_best_two() {
+        let groups = Some(Groups { number: 2, chosen: 1 });
+        let selection = Selection { groups, scores: Scores::Sigmoid, ..Selection::default() };
+        assert_eq!(select(&[2.0, -9.0, 1.5, 1.0], &rules(1, selection), None), [2]);
+        // A score below 0 that counts is above one that does not.
+        let bias = [0.0, 0.0, -1.0, -3.0];
+        let logits = [-20.0, -20.0, 9.0, 9.0];
+        let groups = Some(Groups { number: 2, chosen: 2 });
+        let all = Selection { groups, ..selection };
+        assert_eq!(select(&logits, &rules(2, all), Some(&bias)), [0, 1]);
+        let apart = [0.0, -9.0, -1.0, -3.0];
+        assert_eq!(select(&logits, &rules(2, selection), Some(&apart)), [2, 3]);
+    }
+
+    #[test]
+    fn a_bias_selects_and_does_not_weigh() {
+        let logits = Tensor::new(&[[0.0f32, 1.0, 2.0, 3.0]], &Device::Cpu).unwrap();
+        let selection = Selection { scores: Scores::Sigmoid, factor: 2.5, ..Selection::default() };
+        let rules = rules(2, selection);
+        let ids = select(&[0.0, 1.0, 2.0, 3.0], &rules, Some(&[1.0, 0.0, 0.0, 0.0]));
+        assert_eq!(ids, [0, 3]);
+        let found = weights(&logits, &ids, &rules).unwrap().to_vec2::<f32>().unwrap();
+        let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
+        for (found, logit) in found[0].iter().zip([0.0, 3.0]) {
+            assert!((found - 2.5 * sigmoid(logit)).abs() < 1e-6, "{found}");
+        }
+    }
+
+    /// Expert 0 takes two of its three copies, and expert 1 both.
+    #[test]
+    fn a_capacity_drops_what_is_last_or_lightest() {
+        let chosen = [0, 1, 0, 1, 2, 0];
+        let weights = [0.1, 0.9, 0.6, 0.4, 0.7, 0.3];
+        let dropped = |drops| {
+            let kept = within(2, drops, &chosen, &weights);
+            (0..6).filter(|&choice| !kept[choice]).collect::<Vec<_>>()
+        };
+        assert_eq!(dropped(Drops::Last), [5]);
+        assert_eq!(dropped(Drops::Lightest), [0]);
+        assert_eq!(within(0, Drops::Last, &chosen, &weights), [false; 6]);
+        let capacity = Capacity { factor: 1.25, drops: Drops::Last };
+        assert_eq!(capacity.most(10, &rules(2, Selection::default())), 7); // of 6.25
+    }
+
+    /// Three of six copies for the first expert, none for the last: 6 above the mean and 6 below,
+    /// in units that a norm does not see.
+    #[test]
+    fn a_load_is_a_gradient_without_a_norm() {
+        let params = Params::new();
+        let bias = params.declare("bias", &[4], Init::Constant(0.0)).unwrap();
+        params.allocate(0);
+        let x = Var::zeros((3, 4), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let ids = [0, 1, 0, 2, 0, 1];
+        let y = count_load(&x, &ids, &rules(2, Selection::default()), &bias).unwrap();
+        y.sum_all().unwrap().backward().unwrap();
+        let gradients = params.gradients();
+        assert_eq!(*gradients, [6.0, 2.0, -2.0, -6.0].map(|above| above * UNIT));
+        let with = [&gradients[..], &[0.1; 4]].concat();
+        assert_eq!(global_norm(&with), global_norm(&[0.1, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0, 0.0]));
+    }
+}
