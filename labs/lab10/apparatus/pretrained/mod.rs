@@ -53,7 +53,7 @@ pub struct Pretrained {
 }
 
 enum Weights {
-    Files(Files),
+    Files(Box<Files>),
     Gguf(Box<Gguf>),
 }
 
@@ -88,7 +88,7 @@ impl Pretrained {
                     return Err(BadInput::new(what, help));
                 };
                 let (files, more) = Files::open(&dir, &shape)?;
-                (files.shape, more, Weights::Files(files))
+                (files.shape, more, Weights::Files(Box::new(files)))
             }
         };
         notes.extend(more);
