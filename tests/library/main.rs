@@ -24,7 +24,6 @@ mod suite {
     pub mod zero;
 
     pub use formulas::formula;
-    pub use trained::strategy;
 }
 
 mod algorithms;

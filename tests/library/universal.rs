@@ -3,15 +3,21 @@
 use crate::suite::trained::loss_rounding;
 use crate::suite::universal as suite;
 use shardlab::checkpoint::universal::{Universal, merge};
+use shardlab::comm::Comm;
 use shardlab::difference::{largest_difference, same_bits};
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::mesh::Coordinates;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
+use shardlab::plan::{Experts, Family};
 use std::path::{Path, PathBuf};
 
-fn close(found: &[f64], expected: &[f64], what: &str) {
-    let tokens = suite::SEQUENCES * suite::config(1).0.shape.block;
+/// The tokens of a step of [`suite::config`].
+fn tokens() -> usize {
+    suite::SEQUENCES * suite::config(1).0.shape.block
+}
+
+fn close(found: &[f64], expected: &[f64], tokens: usize, what: &str) {
     assert!(
         largest_difference(found, expected) < loss_rounding(tokens),
         "{what}: {found:?} against {expected:?}"
@@ -35,7 +41,7 @@ fn from_each_number(chosen: impl Fn(usize, usize) -> bool) {
                 let losses =
                     launch::run(m, |comm| suite::continue_from(&comm, stage, &to, &again)).unwrap();
                 let what = format!("{stage:?}, {n} to {m}");
-                close(&losses[0], &expected[0], &what);
+                close(&losses[0], &expected[0], tokens(), &what);
                 assert!(
                     n != m || same_bits(&losses[0], &expected[0]),
                     "{what}: the same ranks continue with the same bits"
@@ -73,17 +79,14 @@ fn from_any_stage_to_any() {
             let again = dir.path().join(format!("{from:?}-{stage:?}"));
             let losses =
                 launch::run(2, |comm| suite::continue_from(&comm, stage, &to, &again)).unwrap();
-            close(&losses[0], &expected[0], &format!("{from:?} to {stage:?}"));
+            close(&losses[0], &expected[0], tokens(), &format!("{from:?} to {stage:?}"));
         }
     }
 }
 
-fn mesh(data: usize, pipeline: usize, tensor: usize) -> Coordinates {
-    Coordinates { data, pipeline, tensor }
-}
-
-/// Also where ranks share layers and matrices: rows, columns, padded vocabularies, a tied table on
-/// two stages. Each source has every second target here, so that each target has two sources.
+/// Also where ranks share layers, matrices and sequences: rows, columns, padded vocabularies, a
+/// tied table on two stages, virtual stages. Each source has every second target here, so that each
+/// target has two sources.
 #[test]
 fn from_mesh_to_mesh() {
     from_each_mesh(|source, target| source % 2 == target % 2);
@@ -96,47 +99,71 @@ fn from_mesh_to_the_other_meshes() {
 }
 
 fn from_each_mesh(is_tried: impl Fn(usize, usize) -> bool) {
-    let sources = [mesh(1, 2, 2), mesh(2, 1, 2), mesh(2, 2, 1), mesh(1, 1, 1)];
+    let sources = ["tp=2,pp=2,zero=1", "dp=2,tp=2,zero=1", "dp=2,pp=2,zero=1", "zero=1"];
+    let targets = [
+        "dp=1",
+        "tp=2,zero=1",
+        "tp=4,zero=1",
+        "pp=4",
+        "dp=3,zero=3",
+        "dp=2,tp=2,zero=2,sp",
+        "tp=2,pp=2,chunks=2,zero=1",
+        "dp=2,tp=2,pp=2,zero=1",
+    ];
     for (i, from) in sources.into_iter().enumerate() {
-        let dir = tempfile::tempdir().unwrap();
-        let to = dir.path().join("universal");
-        let train = |part: (Coordinates, Stage), source: Option<&Path>, name: &str, to: &Path| {
-            let ranks = part.0.data * part.0.pipeline * part.0.tensor;
-            launch::run(ranks, |comm| {
-                suite::on_a_mesh(&comm, part, source, &dir.path().join(name), to)
-            })
-            .unwrap()
-        };
-        let expected = train((from, Stage::One), None, "first", &to);
-        let targets = [
-            (mesh(1, 1, 1), Stage::Ddp),
-            (mesh(1, 1, 2), Stage::One),
-            (mesh(1, 1, 4), Stage::One),
-            (mesh(1, 4, 1), Stage::Ddp),
-            (mesh(3, 1, 1), Stage::Three),
-            (mesh(2, 1, 2), Stage::Two),
-            (mesh(1, 2, 2), Stage::One),
-            (mesh(2, 2, 2), Stage::One),
-        ];
-        for (j, (sizes, stage)) in targets.into_iter().enumerate() {
-            if !is_tried(i, j) {
-                continue;
-            }
-            let name = format!("{sizes:?}");
-            let losses = train(
-                (sizes, stage),
-                Some(&to),
-                &name,
-                &dir.path().join(format!("universal {name}")),
-            );
-            let mean = |losses: &[Vec<f64>]| -> Vec<f64> {
-                let of = |step: usize| {
-                    losses.iter().map(|rank| rank[step]).sum::<f64>() / losses.len() as f64
-                };
-                (0..losses[0].len()).map(of).collect()
-            };
-            close(&mean(&losses), &mean(&expected), &format!("{from:?} to {sizes:?}"));
-        }
+        let tried = (0..targets.len()).filter(|&j| is_tried(i, j)).map(|j| targets[j]);
+        from_a_mesh(Family::Gpt, from, tried);
+    }
+}
+
+/// Experts, of which ranks have all, some or one: those that saved, and those that go on.
+#[test]
+fn from_experts_to_experts() {
+    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
+    let family = Family::GptExperts { ffn: 32, experts };
+    for (from, to) in [
+        ("dp=1", ["dp=4,ep=4,zero=2", "dp=2,ep=2,zero=3", "pp=2,chunks=2"]),
+        ("pp=2,chunks=2,zero=1", ["dp=4,ep=2,zero=1", "cp=2,ep=2", "dp=4,ep=4"]),
+        ("dp=2,ep=2,zero=3", ["dp=1", "dp=4,ep=4,zero=2", "tp=2"]),
+        ("cp=2,ep=2", ["tp=2,cp=2", "dp=2,ep=2,zero=1", "pp=4"]),
+        ("dp=2,pp=2,ep=2,zero=1", ["dp=4,ep=4", "tp=2,pp=2,zero=1", "dp=3,zero=3"]),
+        ("dp=4,ep=4,zero=1", ["dp=2,tp=2,ep=2", "dp=1", "dp=2,cp=2,ep=4,zero=3"]),
+    ] {
+        from_a_mesh(family, from, to);
+    }
+}
+
+/// What one mesh saves, each of `targets` loads, and trains on with the same losses.
+fn from_a_mesh<'a>(family: Family, from: &str, targets: impl IntoIterator<Item = &'a str>) {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = mesh(family, from, None, dir.path());
+    for strategy in targets {
+        let found = mesh(family, strategy, Some(&saved), dir.path());
+        let (config, _) = suite::mesh_config(&strategy.parse().unwrap(), family);
+        let what = format!("{from} to {strategy}");
+        close(&found.losses, &saved.losses, config.tokens_per_step(), &what);
+    }
+}
+
+fn mesh(family: Family, strategy: &str, from: Option<&suite::Saved>, dir: &Path) -> suite::Saved {
+    let ranks = strategy.parse::<Strategy>().unwrap().ranks();
+    let dir = dir.join(strategy);
+    let run = |comm: Comm| suite::on_a_mesh(&comm, family, strategy, from, &dir);
+    launch::run(ranks, run).unwrap().remove(0)
+}
+
+/// Neither micro-batches nor the batch are in a state, so any number of them loads it. But a
+/// sequence is drawn by its number in its micro-batch: with others the losses are no longer those
+/// of the run that saved.
+#[test]
+fn other_batches_load_the_same_state_and_draw_other_sequences() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = mesh(Family::Gpt, "dp=2,zero=1", None, dir.path());
+    for strategy in ["dp=2,m=1,zero=1", "dp=2,m=3,zero=1", "dp=2,mb=5,zero=1"] {
+        let found = mesh(Family::Gpt, strategy, Some(&saved), dir.path());
+        let apart = largest_difference(&found.losses, &saved.losses);
+        let (config, _) = suite::mesh_config(&strategy.parse().unwrap(), Family::Gpt);
+        assert!(apart > 10.0 * loss_rounding(config.tokens_per_step()), "{strategy}: {apart:e}");
     }
 }
 

@@ -7,9 +7,10 @@ use shardlab::data::{Batch, Corpus};
 use shardlab::mesh::Coordinates;
 use shardlab::model::Gpt;
 use shardlab::parallel::zero::Stage;
-use shardlab::parallel::{Ddp, Strategy};
+use shardlab::parallel::{Ddp, Strategy, Zero};
 use shardlab::tensor::{Params, Stored};
 use shardlab::train::{AdamW, Config, Training, clip_scale, global_norm};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What a training leaves: of each step its loss and its gradients' norm, and the weights after the
@@ -57,6 +58,66 @@ pub fn loss_rounding(tokens: usize) -> f64 {
     tokens as f64 * f64::from(f32::EPSILON) / 2.0 * 65f64.ln()
 }
 
+/// Calls `each` with every element that this rank holds: its place in the buffers of `whole`, which
+/// declares the whole model, and its value and moments.
+fn each_element(
+    zero: &mut Zero,
+    whole: &Params,
+    mut each: impl FnMut(usize, [f32; 3]),
+) -> anyhow::Result<()> {
+    zero.fragments(|fragment, elements, state| {
+        let name = &fragment.spec.whole.name;
+        let whole = whole.specs().iter().find(|spec| spec.name == *name);
+        let whole = whole.expect("a parameter of the model").range();
+        fragment.spec.runs(elements.clone(), |run, at| {
+            for (element, at) in run.zip(whole.start + at..) {
+                let i = element - elements.start;
+                each(at, [state.values[i], state.exp_avg[i], state.exp_avg_sq[i]]);
+            }
+        });
+    })
+}
+
+/// The state of a training, whole: what no mesh may change.
+#[derive(Debug, PartialEq, Eq)]
+pub struct WholeState {
+    /// Steps that the optimizer has taken.
+    pub steps: u64,
+    /// By the names of the parameters: the bits of their values and of both moments.
+    pub parameters: BTreeMap<String, [Vec<u32>; 3]>,
+}
+
+/// The state that all ranks hold together. Ranks that hold the same must hold the same bits.
+/// `whole` declares the whole model.
+pub fn whole_state(world: &Comm, zero: &mut Zero, whole: &Params) -> anyhow::Result<WholeState> {
+    // On any rank. What no rank holds has no bits that are both.
+    let mut least = [(); 3].map(|_| vec![u64::MAX; whole.numel()]);
+    let mut most = [(); 3].map(|_| vec![0u64; whole.numel()]);
+    each_element(zero, whole, |at, numbers| {
+        for (kind, number) in numbers.into_iter().enumerate() {
+            let bits = number.to_bits().into();
+            (least[kind][at], most[kind][at]) = (bits, bits);
+        }
+    })?;
+    for (least, most) in least.iter_mut().zip(&mut most) {
+        world.all_reduce(least, Reduce::Min)?;
+        world.all_reduce(most, Reduce::Max)?;
+    }
+    let mut parameters = BTreeMap::new();
+    for spec in whole.specs() {
+        let bits = [0, 1, 2].map(|kind| {
+            let [least, most] = [&least, &most].map(|bits| &bits[kind][spec.range()]);
+            assert!(least == most, "{}: ranks hold different state {kind}, or none", spec.name);
+            most.iter().map(|&bits| bits as u32).collect()
+        });
+        parameters.insert(spec.name.clone(), bits);
+    }
+    let mut steps = [zero.steps()];
+    world.all_reduce(&mut steps, Reduce::Max)?;
+    assert_eq!(steps, [zero.steps()], "ranks have taken different steps");
+    Ok(WholeState { steps: steps[0], parameters })
+}
+
 /// Asserts that each parameter's gradient of the only step that `training` has taken is that of
 /// `expected`, norm by norm. `norm` is the step's, and `world` has all ranks.
 ///
@@ -74,17 +135,9 @@ pub fn gradients_are_one_ranks(
     let gradients = expected.gradients();
     // Of each element the largest difference on any rank that holds it.
     let mut apart = vec![-1f64; gradients.len()];
-    training.zero.fragments(|fragment, elements, state| {
-        let name = &fragment.spec.whole.name;
-        let whole = expected.specs().iter().find(|spec| spec.name == *name);
-        let whole = whole.expect("a parameter of the model").range();
-        fragment.spec.runs(elements.clone(), |run, at| {
-            for (element, at) in run.zip(whole.start + at..) {
-                let found = f64::from(state.exp_avg[element - elements.start]) / factor;
-                let difference = (found - f64::from(gradients[at])).abs();
-                apart[at] = if difference.is_nan() { f64::INFINITY } else { difference };
-            }
-        });
+    each_element(&mut training.zero, expected, |at, [_, exp_avg, _]| {
+        let difference = (f64::from(exp_avg) / factor - f64::from(gradients[at])).abs();
+        apart[at] = if difference.is_nan() { f64::INFINITY } else { difference };
     })?;
     world.all_reduce(&mut apart, Reduce::Max)?;
     // Loads, in place of a gradient, leave no moment.

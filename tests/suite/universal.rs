@@ -1,13 +1,15 @@
 //! A training that N ranks have saved continues on M ranks, from a universal checkpoint.
 
-use super::trained::checkpoints;
+use super::trained::{WholeState, checkpoints, whole_state};
 use shardlab::checkpoint::Checkpoints;
-use shardlab::checkpoint::universal::{self, Universal};
+use shardlab::checkpoint::universal::{self, STATES, Universal};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Corpus, Sampling};
-use shardlab::mesh::{Axis, Coordinates};
+use shardlab::mesh::Axis;
+use shardlab::model::{Auxiliary, Gpt};
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Strategy, Zero};
+use shardlab::plan::Family;
 use shardlab::train::{Config, Training};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -149,21 +151,42 @@ pub fn save_of_other_steps(comm: &Comm, dir: &Path) -> anyhow::Result<PathBuf> {
     training.save(&checkpoints(comm, &config, dir, Strategy::SINGLE))
 }
 
-/// [`train_and_convert`] and [`continue_from`] on meshes of data x pipeline x tensor ranks. Without
-/// `from` it begins, and trains two steps. Saves, converts to `to`, and returns the losses of the
-/// next two steps.
+/// What a training on a mesh has saved, and how it went on.
+pub struct Saved {
+    /// The folder of the universal checkpoint.
+    pub universal: PathBuf,
+    /// What the ranks held.
+    pub state: WholeState,
+    /// The losses of the next two steps, mean over data ranks.
+    pub losses: Vec<f64>,
+}
+
+/// The settings of a training on a mesh: of two micro-batches with 24 sequences in a step, unless
+/// the strategy has other numbers.
+pub fn mesh_config(strategy: &Strategy, family: Family) -> (Config, Corpus) {
+    super::trained::config(strategy.data, |config| {
+        config.grad_accum = strategy.micro_batches.unwrap_or(2);
+        config.batch = strategy.micro_batch.unwrap_or(24 / config.grad_accum / strategy.data);
+        (config.clip, config.sampling, config.shape.family) = (0.5, Sampling::Global, family);
+        (config.shape.layers, config.shape.heads, config.shape.block) = (4, 4, 8);
+        // Counted over all ranks, a load is any mesh's.
+        config.auxiliary = Auxiliary { coefficient: 1.0, over_ranks: true, ..Auxiliary::default() };
+    })
+}
+
+/// [`train_and_convert`] and [`continue_from`] on any mesh. Without `from` it begins, and trains
+/// two steps. With it, ranks must hold what those held that saved, bit for bit: values, moments,
+/// the number of steps. Saves to `dir`, and converts.
 pub fn on_a_mesh(
     world: &Comm,
-    (sizes, stage): (Coordinates, Stage),
-    from: Option<&Path>,
+    family: Family,
+    strategy: &str,
+    from: Option<&Saved>,
     dir: &Path,
-    to: &Path,
-) -> anyhow::Result<Vec<f64>> {
-    let (config, corpus) = super::trained::config(sizes.data, |config| {
-        (config.clip, config.grad_accum, config.batch) = (0.5, 2, 6 / sizes.data);
-        (config.sampling, config.shape.layers, config.shape.heads) = (Sampling::Global, 4, 4);
-    });
-    let mut part = Training::new(&config, &super::strategy(sizes, stage), world)?;
+) -> anyhow::Result<Saved> {
+    let strategy: Strategy = strategy.parse()?;
+    let (config, corpus) = mesh_config(&strategy, family);
+    let mut part = Training::new(&config, &strategy, world)?;
     let train = |part: &mut Training, steps: Range<usize>| -> anyhow::Result<Vec<f64>> {
         steps.map(|step| Ok(part.step(&corpus.train, step)?.loss)).collect()
     };
@@ -176,21 +199,49 @@ pub fn on_a_mesh(
                     numbers.fill(7.0);
                 }
             })?;
-            Universal::open(from)?.restore::<usize>(world, zero)?;
+            let step: usize = Universal::open(&from.universal)?.restore(world, zero)?;
+            assert_eq!(step, 2);
             padding_is_zeros(zero)?;
         }
     }
-    save_and_convert(world, &config, dir, to, |all| all.save(2, &mut part.zero, &2usize))?;
+    let whole = Gpt::new(&config.shape)?.params;
+    let state = whole_state(world, &mut part.zero, &whole)?;
     if let Some(from) = from {
-        let [old, new] = [from, to].map(Universal::open);
-        assert_eq!(
-            old?.parameters,
-            new?.parameters,
-            "{sizes:?}, data {}",
-            part.mesh.group(Axis::Data).size()
+        assert_eq!(state.steps, from.state.steps, "{strategy}");
+        for (name, bits) in &from.state.parameters {
+            for (found, (expected, kind)) in
+                state.parameters[name].iter().zip(bits.iter().zip(STATES))
+            {
+                assert!(found == expected, "{strategy}: {kind} of {name}");
+            }
+        }
+    }
+    // Passes and evaluations use these.
+    let values = part.whole(|gpt| Ok(gpt.params.values().clone()))?;
+    for spec in whole.specs() {
+        let values = values[spec.range()].iter().map(|value| value.to_bits());
+        assert!(
+            values.eq(state.parameters[&spec.name][0].iter().copied()),
+            "{strategy}: {}",
+            spec.name
         );
     }
-    train(&mut part, 2..4)
+    let universal = dir.join("universal");
+    save_and_convert(world, &config, dir, &universal, |all| all.save(2, &mut part.zero, &2usize))?;
+    if world.rank() == 0 {
+        let files = Universal::open(&universal)?;
+        assert_eq!(files.optimizer_steps, state.steps);
+        assert!(files.parameters.keys().eq(state.parameters.keys()), "{strategy}");
+        for (name, bits) in &state.parameters {
+            let states = files
+                .read(name)?
+                .map(|numbers| numbers.into_iter().map(f32::to_bits).collect::<Vec<_>>());
+            assert!(states == *bits, "{strategy}: the files of {name}");
+        }
+    }
+    let mut losses = train(&mut part, 2..4)?;
+    part.mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
+    Ok(Saved { universal, state, losses })
 }
 
 /// What is in no checkpoint, such as the padding of a vocabulary, is not what was there before.
