@@ -357,6 +357,14 @@ fn other_settings_are_told_and_need_a_flag() {
             error.what.ends_with(": `batch` 5 instead of 3, `global_batch` 10 instead of 6"),
             "{error}"
         );
+        // Neither is in the state.
+        let edits: [Edit; 2] = [&|config| config.batch = 5, &|config| config.grad_accum = 2];
+        for edit in edits {
+            let error = try_resume(&other(edit, false)?, &Resume::Auto)?.unwrap_err();
+            assert!(error.help.contains("`resume_anyway`"), "{error}");
+            let (step, _, state) = try_resume(&other(edit, true)?, &Resume::Auto)??;
+            assert!(step == 1 && state == states[1]);
+        }
         let mut text = other(&|_| (), false)?;
         text.job.settings.insert("data".to_string(), "0123456789".into());
         let error = try_resume(&text, &Resume::Auto)?.unwrap_err();
@@ -476,7 +484,7 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
 fn checkpoints_of_different_runs_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     after_saves(1, dir.path(), |all, _| {
-        let with = |edit: fn(&mut Checkpoints)| {
+        let with = |edit: &dyn Fn(&mut Checkpoints)| {
             let mut other = Checkpoints::new(&all.dir, 1, all.job.clone(), &all.comm);
             edit(&mut other);
             let error =
@@ -489,18 +497,33 @@ fn checkpoints_of_different_runs_are_refused() {
             );
             anyhow::Ok(error)
         };
-        let error = with(|other| other.job.shape.embd = 64)?;
+        let error = with(&|other| other.job.shape.embd = 64)?;
         assert!(
             error.what.contains("a different model: it has 2 layers, 2 heads, width 32, "),
             "{error}"
         );
         assert!(error.what.contains("and this run 2 layers, 2 heads, width 64, "), "{error}");
-        let error = with(|other| other.job.strategy = Some("zero=3".parse().unwrap()))?;
-        assert!(
-            error.what.ends_with("a different strategy: it has zero=1, and this run zero=3"),
-            "{error}"
-        );
-        let error = with(|other| other.job.seed = 2)?;
+        for strategy in [
+            "zero=3",
+            "dp=2,zero=1",
+            "tp=2,zero=1",
+            "pp=2,zero=1",
+            "cp=2,zero=1",
+            "dp=2,ep=2,zero=1",
+            "pp=2,chunks=2,zero=1",
+            "m=2,zero=1",
+            "mb=2,zero=1",
+            "zero=1,sp",
+        ] {
+            // Nor does the flag for other settings help.
+            let error = with(&|other| {
+                other.job.strategy = Some(strategy.parse().unwrap());
+                other.anyway = true;
+            })?;
+            let expected = format!("a different strategy: it has zero=1, and this run {strategy}");
+            assert!(error.what.ends_with(&expected), "{error}");
+        }
+        let error = with(&|other| other.job.seed = 2)?;
         assert!(
             error.what.ends_with("a different run: it has seed 1337, and this run seed 2"),
             "{error}"
