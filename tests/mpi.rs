@@ -342,6 +342,13 @@ fn bad_steps_and_checkpoints(comm: &Comm) -> Result<()> {
     suite::checkpoints::resumed_training_is_uninterrupted_training(comm, &dir)?;
     suite::checkpoints::rank_0_reads_for_all(comm, &dir.join("rank 0 reads"))?;
     suite::checkpoints::one_job_at_a_time_saves_to_a_folder(comm, &dir.join("claimed"))?;
+    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
+    let family = Family::GptExperts { ffn: 32, experts };
+    let mesh = |strategy: &str, from: Option<&suite::universal::Saved>| {
+        suite::universal::on_a_mesh(comm, family, strategy, from, &dir.join(strategy))
+    };
+    let saved = mesh("dp=2,ep=2,zero=1", None)?;
+    mesh("tp=2", Some(&saved))?;
     comm.barrier()?;
     if comm.rank() == 0 {
         std::fs::remove_dir_all(&dir)?;
