@@ -116,7 +116,7 @@ impl Mixture {
         let mut logits = tensor::linear(x, &self.router, Precision::F32)?;
         let bias = self.bias.as_ref().map(Param::value).transpose()?;
         let bias = bias.as_deref();
-        let ids = read(&logits, |logits| Ok(router::select(logits, &self.rules, bias)))?;
+        let ids = router::select(&logits, &self.rules, bias)?;
         if let Some(balance) = &pass.balance {
             logits = balance.watch(&self.name, &logits, &ids, self.rules.selection.scores)?;
         }

@@ -17,47 +17,43 @@
 //! and some tokens go on without.
 
 use crate::plan::{Drops, Experts, Groups, Scores};
-use crate::tensor::{Device, Param, Tensor, TensorOp, apply};
+use crate::tensor::{Device, Param, Tensor, TensorOp, apply, read};
 use candle_core::{D, Result, Shape};
 use std::collections::BTreeMap;
 
-/// The experts that each row of logits selects, highest score first.
-pub(super) fn select(logits: &[f32], rules: &Experts, bias: Option<&[f32]>) -> Vec<u32> {
+/// The experts that each row of `logits` [.., experts] selects, highest score first.
+pub(super) fn select(logits: &Tensor, rules: &Experts, bias: Option<&[f32]>) -> Result<Vec<u32>> {
     let Experts { number, chosen, selection, .. } = *rules;
-    // A softmax has the order of its logits, and needs not be computed for it.
-    let scored = selection.groups.is_some() || bias.is_some();
-    let mut row = vec![0.0; number];
-    let mut all = Vec::with_capacity(logits.len() / number * chosen);
-    for logits in logits.chunks_exact(number) {
-        row.copy_from_slice(logits);
-        if scored {
-            score(&mut row, selection.scores);
+    // Scores have the order of their logits, and need not be computed for it.
+    let scores = if selection.groups.is_some() || bias.is_some() {
+        scores(&logits.detach(), selection.scores)?
+    } else {
+        logits.clone()
+    };
+    read(&scores, |scores| {
+        let mut row = vec![0.0; number];
+        let mut places = Vec::new();
+        let mut all = Vec::with_capacity(scores.len() / number * chosen);
+        for scores in scores.chunks_exact(number) {
+            row.copy_from_slice(scores);
+            for (score, bias) in row.iter_mut().zip(bias.unwrap_or_default()) {
+                *score += bias;
+            }
+            if let Some(groups) = selection.groups {
+                mask_all_but_the_best(&mut row, groups, &mut places);
+            }
+            all.extend(highest(&row, chosen, &mut places));
         }
-        for (score, bias) in row.iter_mut().zip(bias.unwrap_or_default()) {
-            *score += bias;
-        }
-        if let Some(groups) = selection.groups {
-            mask_all_but_the_best(&mut row, groups);
-        }
-        all.extend(highest(&row, chosen));
-    }
-    all
+        Ok(all)
+    })
 }
 
 /// The weights of the results of the experts `ids`, so many for each row of `logits` [.., experts]:
 /// [.., chosen].
 pub(super) fn weights(logits: &Tensor, ids: &[u32], rules: &Experts) -> Result<Tensor> {
-    let scores = match rules.selection.scores {
-        Scores::Softmax => {
-            let largest = logits.detach().max_keepdim(D::Minus1)?;
-            let scores = logits.broadcast_sub(&largest)?.exp()?;
-            scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)?
-        }
-        Scores::Sigmoid => (logits.neg()?.exp()? + 1.0)?.recip()?,
-    };
     let outer = &logits.dims()[..logits.rank() - 1];
     let table = Tensor::from_slice(ids, [outer, &[rules.chosen]].concat(), &Device::Cpu)?;
-    let mut weights = scores.gather(&table, D::Minus1)?;
+    let mut weights = scores(logits, rules.selection.scores)?.gather(&table, D::Minus1)?;
     if rules.normalized {
         weights = weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?;
     }
@@ -65,6 +61,18 @@ pub(super) fn weights(logits: &Tensor, ids: &[u32], rules: &Experts) -> Result<T
         return Ok(weights);
     }
     weights * rules.selection.factor
+}
+
+/// The scores of `logits` [.., experts].
+fn scores(logits: &Tensor, kind: Scores) -> Result<Tensor> {
+    match kind {
+        Scores::Softmax => {
+            let largest = logits.detach().max_keepdim(D::Minus1)?;
+            let scores = logits.broadcast_sub(&largest)?.exp()?;
+            scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)
+        }
+        Scores::Sigmoid => (logits.neg()?.exp()? + 1.0)?.recip(),
+    }
 }
 
 /// Whether each of the choices `chosen` is among the `most` that its expert takes.
@@ -127,38 +135,28 @@ impl TensorOp for Counted {
     }
 }
 
-/// Turns a row of logits into scores.
-fn score(row: &mut [f32], scores: Scores) {
-    match scores {
-        Scores::Softmax => {
-            let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            row.iter_mut().for_each(|x| *x = (*x - largest).exp());
-            let sum: f32 = row.iter().sum();
-            row.iter_mut().for_each(|x| *x /= sum);
-        }
-        Scores::Sigmoid => row.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp())),
-    }
-}
-
-fn mask_all_but_the_best(row: &mut [f32], groups: Groups) {
+fn mask_all_but_the_best(row: &mut [f32], groups: Groups, places: &mut Vec<u32>) {
     let size = row.len() / groups.number;
-    let best_two = |group: &[f32]| -> f32 {
-        highest(group, size.min(2)).map(|expert| group[expert as usize]).sum()
+    let mut best_two = |group: &[f32]| -> f32 {
+        let best = highest(group, size.min(2), places);
+        best.iter().map(|&expert| group[expert as usize]).sum()
     };
-    let sums: Vec<f32> = row.chunks_exact(size).map(best_two).collect();
-    let mut counts = vec![false; groups.number];
-    highest(&sums, groups.chosen).for_each(|group| counts[group as usize] = true);
-    for (group, _) in row.chunks_exact_mut(size).zip(counts).filter(|(_, counts)| !counts) {
-        group.fill(f32::NEG_INFINITY);
+    let sums: Vec<f32> = row.chunks_exact(size).map(&mut best_two).collect();
+    let counting = highest(&sums, groups.chosen, places);
+    for (group, scores) in (0..).zip(row.chunks_exact_mut(size)) {
+        if !counting.contains(&group) {
+            scores.fill(f32::NEG_INFINITY);
+        }
     }
 }
 
 /// The places of the `chosen` highest of `numbers`, highest first. Of equal numbers the first is
-/// taken.
-fn highest(numbers: &[f32], chosen: usize) -> impl Iterator<Item = u32> + use<> {
-    let mut places: Vec<u32> = (0..numbers.len() as u32).collect();
+/// taken. `places` is memory that is used again.
+fn highest<'a>(numbers: &[f32], chosen: usize, places: &'a mut Vec<u32>) -> &'a [u32] {
+    places.clear();
+    places.extend(0..numbers.len() as u32);
     places.sort_by(|&a, &b| numbers[b as usize].total_cmp(&numbers[a as usize])); // stable
-    places.into_iter().take(chosen)
+    &places[..chosen.min(numbers.len())]
 }
 
 #[cfg(test)]
@@ -171,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_highest_come_first_and_of_equals_the_first() {
-        let of = |numbers: &[f32], chosen| highest(numbers, chosen).collect::<Vec<_>>();
+        let of = |numbers: &[f32], chosen| highest(numbers, chosen, &mut Vec::new()).to_vec();
         assert_eq!(of(&[0.5, 2.0, -1.0, 2.0], 2), [1, 3]);
         assert_eq!(of(&[f32::NEG_INFINITY, -3.0, -3.0, -4.0], 4), [1, 2, 3, 0]);
         assert!(of(&[], 2).is_empty());
@@ -187,20 +185,26 @@ mod tests {
         }
     }
 
+    fn selected(logits: &[f32], rules: &Experts, bias: Option<&[f32]>) -> Vec<u32> {
+        let shape = (logits.len() / rules.number, rules.number);
+        let logits = Tensor::from_slice(logits, shape, &Device::Cpu).unwrap();
+        select(&logits, rules, bias).unwrap()
+    }
+
     /// The second group has the best two together, though the first has the best one.
     #[test]
     fn a_group_counts_by_its_best_two() {
         let groups = Some(Groups { number: 2, chosen: 1 });
         let selection = Selection { groups, scores: Scores::Sigmoid, ..Selection::default() };
-        assert_eq!(select(&[2.0, -9.0, 1.5, 1.0], &rules(1, selection), None), [2]);
+        assert_eq!(selected(&[2.0, -9.0, 1.5, 1.0], &rules(1, selection), None), [2]);
         // A score below 0 that counts is above one that does not.
         let bias = [0.0, 0.0, -1.0, -3.0];
         let logits = [-20.0, -20.0, 9.0, 9.0];
         let groups = Some(Groups { number: 2, chosen: 2 });
         let all = Selection { groups, ..selection };
-        assert_eq!(select(&logits, &rules(2, all), Some(&bias)), [0, 1]);
+        assert_eq!(selected(&logits, &rules(2, all), Some(&bias)), [0, 1]);
         let apart = [0.0, -9.0, -1.0, -3.0];
-        assert_eq!(select(&logits, &rules(2, selection), Some(&apart)), [2, 3]);
+        assert_eq!(selected(&logits, &rules(2, selection), Some(&apart)), [2, 3]);
     }
 
     #[test]
@@ -208,7 +212,7 @@ mod tests {
         let logits = Tensor::new(&[[0.0f32, 1.0, 2.0, 3.0]], &Device::Cpu).unwrap();
         let selection = Selection { scores: Scores::Sigmoid, factor: 2.5, ..Selection::default() };
         let rules = rules(2, selection);
-        let ids = select(&[0.0, 1.0, 2.0, 3.0], &rules, Some(&[1.0, 0.0, 0.0, 0.0]));
+        let ids = selected(&[0.0, 1.0, 2.0, 3.0], &rules, Some(&[1.0, 0.0, 0.0, 0.0]));
         assert_eq!(ids, [0, 3]);
         let found = weights(&logits, &ids, &rules).unwrap().to_vec2::<f32>().unwrap();
         let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());

@@ -86,11 +86,13 @@ impl Kept {
         // Experts compute once for each that a token has chosen, on copies of it; and of each copy
         // the result stays, which its weight multiplies. A shared one has a copy of its own.
         let chosen = shape.chosen() as f64;
-        let copies = match shape.experts() {
-            None => 0.0,
-            Some(experts) => 2.0 * chosen + if experts.shared > 0 { 1.0 } else { 0.0 },
+        let experts = shape.experts();
+        let shared = experts.map_or(0, |experts| experts.shared) as f64;
+        let copies = if experts.is_some() {
+            2.0 * chosen + shared.min(1.0)
+        } else {
+            0.0
         };
-        let shared = shape.experts().map_or(0, |experts| experts.shared) as f64;
         let inner = (chosen + shared) * if dense.gated { 3.0 } else { 2.0 };
         // A published model's masks take a byte for each number.
         let of_scores = if dense.dropout { masks / 2.0 } else { 1.0 };

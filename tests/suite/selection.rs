@@ -7,12 +7,12 @@ use shardlab::checkpoint::{Resume, universal};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::difference::same_bits;
-use shardlab::model::Auxiliary;
+use shardlab::model::{Auxiliary, Gpt};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::{Capacity, Drops, Experts, Family, Groups, Scores, Selection};
+use shardlab::tensor::Params;
 use shardlab::train::{Config, Training};
-use std::ops::Range;
 use std::path::Path;
 
 pub const FAMILY: Family = Family::GptExperts {
@@ -44,15 +44,15 @@ fn job(strategy: &Strategy) -> (Config, Corpus) {
     })
 }
 
-/// All biases of a model, layer by layer.
+/// All biases of a training, layer by layer.
 fn biases(training: &mut Training) -> anyhow::Result<Vec<f32>> {
-    training.whole(|model| {
-        let params = &model.params;
-        let selecting = params.specs().iter().filter(|spec| Experts::selects(&spec.name));
-        let ranges: Vec<Range<usize>> = selecting.map(|spec| spec.range()).collect();
-        let values = params.values();
-        Ok(ranges.into_iter().flat_map(|range| values[range].to_vec()).collect())
-    })
+    training.whole(|model| Ok(biases_among(&model.params.values(), &model.params)))
+}
+
+/// Those among the `values` of a model that `params` declares.
+fn biases_among(values: &[f32], params: &Params) -> Vec<f32> {
+    let selecting = params.specs().iter().filter(|spec| Experts::selects(&spec.name));
+    selecting.flat_map(|spec| values[spec.range()].to_vec()).collect()
 }
 
 /// After each step a bias has gone against the sign of its expert's load in all micro-batches, and
@@ -111,16 +111,8 @@ pub fn ranks_move_the_biases_of_one(
         universal.restore::<usize>(&Comm::alone(), &mut restored.zero)?;
         assert!(same_bits(&biases(&mut restored)?, &found), "{strategy}: restored");
 
-        let mut ranges = Vec::new();
-        let mut alone = single()?;
-        alone.whole(|model| {
-            let specs = model.params.specs().iter();
-            ranges.extend(specs.filter(|spec| Experts::selects(&spec.name)).map(|s| s.range()));
-            Ok(())
-        })?;
-        let one = parity::serial(alone, &config, &corpus.train, STEPS)?;
-        let expected: Vec<f32> =
-            ranges.into_iter().flat_map(|range| one.values[range].to_vec()).collect();
+        let one = parity::serial(single()?, &config, &corpus.train, STEPS)?;
+        let expected = biases_among(&one.values, &Gpt::new(&config.shape)?.params);
         assert!(expected.iter().any(|&bias| bias != 0.0));
         assert!(same_bits(&found, &expected), "{strategy}: {found:?}, {expected:?}");
     }
