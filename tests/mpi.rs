@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How a rank of the suite is to fail, for the tests of failures.
 const FAIL: &str = "SHARDLAB_TEST_FAIL";
+/// Of these: it stops its launcher, which then cannot end the job.
+const LAUNCHER: &str = "launcher";
 
 /// Set where only the algorithms are to be tested.
 const ALGORITHMS: &str = "SHARDLAB_TEST_ALGORITHMS";
@@ -99,6 +101,11 @@ fn one_rank_of_the_suite() -> Result<()> {
             if comm.rank() == ranks - 1 {
                 match how {
                     "error" => bail!("the disk is full"),
+                    LAUNCHER => {
+                        let launcher = std::os::unix::process::parent_id().to_string();
+                        Command::new("kill").args(["-STOP", &launcher]).status()?;
+                        bail!("its launcher is stopped");
+                    }
                     _ => panic!("index 7 is out of bounds"),
                 }
             }
@@ -486,10 +493,15 @@ fn finish_after(mut command: Command, meanwhile: impl FnOnce(u32) -> Result<()>)
     }
 }
 
-/// The processes that a process has started, and that have not ended.
+/// The processes that a process has started, and that have not ended. One that it has not yet waited
+/// for has: where mpirun hangs, it waits for none.
 fn children(process: u32) -> Result<Vec<String>> {
-    let found = Command::new("pgrep").args(["-P", &process.to_string()]).output()?.stdout;
-    Ok(String::from_utf8(found)?.lines().map(str::to_string).collect())
+    let mut ps = Command::new("ps");
+    ps.args(["-o", "pid=,stat=", "--ppid", &process.to_string()]);
+    let found = String::from_utf8(ps.output()?.stdout)?;
+    let all = found.lines().filter_map(|line| line.trim().split_once(' '));
+    let live = all.filter(|(_, state)| !state.trim_start().starts_with('Z'));
+    Ok(live.map(|(pid, _)| pid.to_string()).collect())
 }
 
 fn text(output: &Output) -> String {
@@ -718,6 +730,9 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
     });
     test("a_process_that_does_not_start_ends_the_job".into(), &|| {
         stopped_before_mpi(mpirun)
+    });
+    test("ranks_end_though_their_launcher_is_stopped".into(), &|| {
+        stopped_launcher(mpirun)
     });
     test("a_simulated_link_is_refused".into(), &|| no_link(mpirun));
     test("a_launcher_without_its_mpi_is_an_error".into(), &unconnected);
@@ -1033,6 +1048,30 @@ fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
         "{ranks} ranks, 5 kills: {lines} steps were trained, {} of them again",
         lines - 60
     );
+    Ok(())
+}
+
+/// A launcher that is stopped cannot end its ranks. They end all the same when one has failed.
+fn stopped_launcher(mpirun: &Mpirun) -> Result<()> {
+    let mut command = mpirun.command(3, &here()?, &[], Path::new("."), &[]);
+    command.env(FAIL, LAUNCHER);
+    let mut left = Vec::new();
+    let output = finish_after(command, |mpirun| {
+        let start = Instant::now();
+        let mut begun = false;
+        while start.elapsed() < Duration::from_secs(60) {
+            left = children(mpirun)?;
+            if begun && left.is_empty() {
+                break;
+            }
+            begun |= left.len() == 3;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        ensure!(Command::new("kill").args(["-CONT", &mpirun.to_string()]).status()?.success());
+        Ok(())
+    })?;
+    ensure!(left.is_empty(), "ranks wait for their launcher: {left:?}\n{}", text(&output));
+    ensure!(!output.status.success(), "it ended without an error:\n{}", text(&output));
     Ok(())
 }
 

@@ -173,6 +173,12 @@ impl MpiWorld {
         // The launcher reads this process's output through a pipe, and stops reading at the abort.
         // MPICH's launcher has been seen to lose the error message.
         std::thread::sleep(Duration::from_millis(200));
+        // MPI waits for its launcher to end this process. Open MPI's has been seen not to.
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(5));
+            // SAFETY: ends the process at once. MPI's own thread is in the middle of its abort.
+            unsafe { libc::_exit(code) }
+        });
         self.thread.install(|| with_universe(|universe| universe.world().abort(code)))
     }
 
