@@ -2,10 +2,11 @@
 
 use super::apparatus::Break;
 use clap::{Parser, ValueEnum};
-use kit::flags::{StrategyFlag, is_not_negative, number, positive, whole, without};
+use kit::flags::{StrategyFlag, is_not_negative, is_positive, number, positive, whole, without};
 use kit::help;
 use kit::{RunFlags, TrainFlags};
 use shardlab::model::{Auxiliary, Scope};
+use shardlab::plan::{self, Capacity, Drops, Groups, Selection};
 use std::path::PathBuf;
 
 /// Expert parallelism: ranks that hold different experts of every block.
@@ -16,8 +17,10 @@ use std::path::PathBuf;
 #[command(mut_arg("strategy", |flag| flag.conflicts_with_all(["broken", "show"])))]
 #[command(after_long_help = help::examples("lab13", &[
     ("--show bytes", "what gathering sends, and what dispatching does"),
+    ("--show buys --ranks 2 --steps 500", "mixtures beside a dense model of as many FLOPs"),
     ("--break average-all", "gradients divided by the wrong number, and a loss that looks right"),
     ("--break no-balance", "routers that nothing keeps even"),
+    ("--scores sigmoid --bias --shared 1", "balanced without a loss, as DeepSeek-V3 is"),
     ("--strategy dp=2,tp=2,cp=2,ep=4,zero=2", "experts among data and context ranks"),
 ]))]
 pub struct Args {
@@ -42,11 +45,14 @@ pub struct Args {
     /// Draw the loads of experts as SVG
     #[arg(long, value_name = "FILE", help_heading = help::OUTPUT)]
     pub svg: Option<PathBuf>,
-    /// Draw the copies that leave a token's rank, for any number of its experts
+    /// Compute something else, and draw it
     #[arg(long, value_enum, help_heading = help::INSTEAD)]
     pub show: Option<Show>,
+    /// Trainings of each model with --show buys, from seeds that follow each other
+    #[arg(long, default_value_t = 3, value_parser = whole(1..=100), hide_short_help = true, help_heading = help::INSTEAD)]
+    pub seeds: usize,
     /// Make a mistake, and see which check notices
-    #[arg(long = "break", value_enum, help_heading = help::BREAK)]
+    #[arg(long = "break", value_enum, conflicts_with = "show", help_heading = help::BREAK)]
     pub broken: Option<Break>,
 }
 
@@ -55,14 +61,45 @@ pub struct Args {
 #[command(next_help_heading = help::MODEL)]
 pub struct ExpertFlags {
     /// Experts in place of each MLP [default: 8, or 2 for each rank]
-    #[arg(long, value_parser = whole(1..=1 << 10))]
+    #[arg(long, value_parser = whole(1..=1 << 10), conflicts_with = "show")]
     pub experts: Option<usize>,
     /// Experts of each token
-    #[arg(long, default_value_t = 2, value_parser = whole(1..=1 << 10))]
+    #[arg(long, default_value_t = 2, value_parser = whole(1..=1 << 10), conflicts_with = "show")]
     pub top: usize,
-    /// The factor of the balancing loss
-    #[arg(long, default_value_t = 0.01, value_parser = number::<f64>(is_not_negative, "0 or more"))]
-    pub aux_loss: f64,
+    /// Experts beside these, which compute for every token
+    #[arg(long, default_value_t = 0, value_parser = whole(0..=1 << 10))]
+    pub shared: usize,
+    /// The factor of the balancing loss [default: 0.01, or 0 with --bias]
+    #[arg(long, value_parser = number::<f64>(is_not_negative, "0 or more"))]
+    pub aux_loss: Option<f64>,
+    /// Balance by a bias of each expert, which selects and does not weight
+    #[arg(long)]
+    pub bias: bool,
+    /// The scores of experts
+    #[arg(long, value_enum, default_value = "softmax", hide_short_help = true)]
+    pub scores: Scores,
+    /// Groups of experts, of which the best few count for a token
+    #[arg(long, value_parser = whole(1..=1 << 10), hide_short_help = true)]
+    pub groups: Option<usize>,
+    /// Groups that count for a token [default: half of them]
+    #[arg(long, value_parser = whole(1..=1 << 10), requires = "groups", hide_short_help = true)]
+    pub top_groups: Option<usize>,
+    /// What weights are multiplied by: DeepSeek-V3's routed_scaling_factor
+    #[arg(long, default_value_t = 1.0, value_parser = number::<f64>(is_positive, "more than 0"), hide_short_help = true)]
+    pub routed_scaling: f64,
+    /// The most copies that a rank sends to an expert, as a multiple of an even load: more are
+    /// dropped
+    #[arg(long, value_parser = number::<f64>(is_positive, "more than 0"), conflicts_with = "broken")]
+    pub capacity: Option<f64>,
+    /// Which copies are dropped first
+    #[arg(
+        long,
+        value_enum,
+        default_value = "lightest",
+        requires = "capacity",
+        hide_short_help = true
+    )]
+    pub drop: Drop,
     /// The factor of the z-loss, which keeps logits of routers small
     #[arg(long, default_value_t = 0.0, value_parser = number::<f64>(is_not_negative, "0 or more"), hide_short_help = true)]
     pub z_loss: f64,
@@ -75,10 +112,35 @@ pub struct ExpertFlags {
 }
 
 impl ExpertFlags {
+    /// How routers select.
+    pub fn selection(&self) -> Selection {
+        let groups = |number: usize| Groups {
+            number,
+            chosen: self.top_groups.unwrap_or(number.div_ceil(2)),
+        };
+        let capacity = |factor| Capacity {
+            factor,
+            drops: match self.drop {
+                Drop::Lightest => Drops::Lightest,
+                Drop::Last => Drops::Last,
+            },
+        };
+        Selection {
+            scores: match self.scores {
+                Scores::Softmax => plan::Scores::Softmax,
+                Scores::Sigmoid => plan::Scores::Sigmoid,
+            },
+            groups: self.groups.map(groups),
+            bias: self.bias,
+            factor: self.routed_scaling,
+            capacity: self.capacity.map(capacity),
+        }
+    }
+
     /// What pulls on routers.
     pub fn auxiliary(&self) -> Auxiliary {
         Auxiliary {
-            coefficient: self.aux_loss,
+            coefficient: self.aux_loss.unwrap_or(if self.bias { 0.0 } else { 0.01 }),
             scope: match self.aux_scope {
                 AuxScope::Layer => Scope::Layer,
                 AuxScope::Model => Scope::Model,
@@ -87,6 +149,22 @@ impl ExpertFlags {
             z: self.z_loss,
         }
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub enum Scores {
+    /// Parts of one sum
+    Softmax,
+    /// Each for itself, as in DeepSeek-V3
+    Sigmoid,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub enum Drop {
+    /// Those with the lowest weights
+    Lightest,
+    /// Those at the end of the batch
+    Last,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
@@ -99,6 +177,8 @@ pub enum AuxScope {
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub enum Show {
-    /// Copies that leave, gathered, dispatched, and once to each rank
+    /// Copies that leave a token's rank, gathered, dispatched, and once to each rank
     Bytes,
+    /// What mixtures learn beside a dense model that computes as much for a token
+    Buys,
 }

@@ -1,7 +1,7 @@
 //! What lab13 runs, in which order.
 
-use super::apparatus::{self, Found, Job, Measured, OneRank, Sent, Taken};
-use super::flags::Args;
+use super::apparatus::{self, Found, Job, Measured, OneRank, Sent, Taken, Trained, buys};
+use super::flags::{Args, Show};
 use super::lesson;
 use anyhow::{Context, Result};
 use kit::flags::{Preset, ensure_ranks_can_differ};
@@ -16,7 +16,7 @@ use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::{Experts, Family, ModelShape};
+use shardlab::plan::{Experts, Family, ModelShape, Selection};
 use shardlab::train::Config;
 use std::path::Path;
 
@@ -50,7 +50,7 @@ impl Lab {
 pub fn run(mut args: Args) -> Result<()> {
     let screen = Screen::detect(args.run.ascii);
     let lesson = Lesson::of("lab13")?;
-    if args.show.is_some() {
+    if args.show == Some(Show::Bytes) {
         apparatus::show_bytes(&screen);
         return Ok(());
     }
@@ -82,6 +82,7 @@ pub fn run(mut args: Args) -> Result<()> {
         broken.ensure_made(&rules, ranks, config.steps)?;
         strategy = broken.strategy(strategy);
         config.auxiliary = broken.auxiliary(config.auxiliary);
+        config = broken.config(config);
     }
     let lab = Lab {
         given: given.is_some(),
@@ -109,10 +110,15 @@ pub fn run(mut args: Args) -> Result<()> {
         introduce(&lab);
     }
     launch::one_compute_thread_a_rank();
+    let options = lab.args.run.comm.options(&lab.args.run.folder("lab13"));
+    if lab.args.show == Some(Show::Buys) {
+        return kit::run(ranks, &options, |comm| {
+            buy(&lab, &comm).map_err(|error| kit::explain(&lab.config, error))
+        });
+    }
     // Once per process: every rank compares its own gradients.
     let one = OneRank::train(&lab.job(), COMPARED.min(lab.config.steps))
         .map_err(|error| kit::explain(&lab.config, error))?;
-    let options = lab.args.run.comm.options(&lab.args.run.folder("lab13"));
     kit::run(ranks, &options, |comm| {
         one_rank(&lab, &one, &comm).map_err(|error| kit::explain(&lab.config, error))
     })
@@ -124,6 +130,7 @@ fn rules(args: &Args, strategy: &Strategy) -> Result<Experts, BadInput> {
     let usual = if 8usize.is_multiple_of(ranks) { 8 } else { 2 * ranks };
     let number = args.experts.experts.unwrap_or(usual);
     let chosen = args.experts.top;
+    let selection = args.experts.selection();
     if !number.is_multiple_of(ranks) {
         let less = number / ranks * ranks;
         let near = if less == 0 {
@@ -139,7 +146,33 @@ fn rules(args: &Args, strategy: &Strategy) -> Result<Experts, BadInput> {
         return Err(BadInput::new(what, format!("give --top {number} at most, or more --experts")));
     }
     // With one expert of a token nothing is left of its score in a normalized weight.
-    Ok(Experts { number, chosen, normalized: chosen > 1, ..Experts::default() })
+    let shared = args.experts.shared;
+    let rules = Experts { number, chosen, normalized: chosen > 1, selection, shared };
+    let Some(groups) = selection.groups else {
+        return Ok(args.broken.map_or(rules, |broken| broken.experts(rules)));
+    };
+    if !number.is_multiple_of(groups.number) {
+        let what = format!("--groups {} cannot divide {number} experts", groups.number);
+        let divides = |groups: &usize| number.is_multiple_of(*groups);
+        let less = (1..groups.number).rev().find(divides).unwrap_or(1);
+        let near = match (groups.number + 1..=number).find(divides) {
+            Some(more) => format!("{less} or {more}"),
+            None => less.to_string(),
+        };
+        return Err(BadInput::new(what, format!("give --groups {near}")));
+    }
+    if groups.chosen > groups.number {
+        let what =
+            format!("--top-groups {} is more than there are: {}", groups.chosen, groups.number);
+        return Err(BadInput::new(what, format!("give --top-groups {} at most", groups.number)));
+    }
+    if chosen > rules.selectable() {
+        let most = rules.selectable();
+        let what = format!("--top {chosen} is more than a token's groups have: {most} experts");
+        let help = format!("give --top {most} at most, or more --top-groups");
+        return Err(BadInput::new(what, help));
+    }
+    Ok(args.broken.map_or(rules, |broken| broken.experts(rules)))
 }
 
 /// One rank's part. Returns what the checks found wrong.
@@ -151,7 +184,7 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     } else {
         Some(first_step(lab, &job, one, comm)?)
     };
-    let steps = train(lab, &job, comm)?;
+    let (steps, biases) = train(lab, &job, comm)?;
     let waiting = match (&first, steps.last()) {
         (Some(_), Some(last)) => Some(apparatus::waiting(comm, &lab.config.shape, &last.copies)?),
         _ => None,
@@ -165,6 +198,9 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     }
     let heat = apparatus::heat(&steps, lab.strategy.expert);
     screen.say(format!("\n{}", heat.render(screen)));
+    if lab.rules.selection.capacity.is_some() {
+        screen.say(screen.row("dropped", &apparatus::dropped(&steps)));
+    }
     if let Some(path) = &lab.args.svg {
         std::fs::write(path, heat.svg() + "\n")
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -180,8 +216,8 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         checks.beside("mixture", first.beside);
         apparatus::check(&mut checks, &lab.config, one, &first.found);
     }
-    let training = (&lab.strategy, &steps[..]);
-    apparatus::check_training(&mut checks, &lab.config, one, training, lab.given);
+    let training = Trained { strategy: &lab.strategy, steps: &steps, biases: &biases };
+    apparatus::check_training(&mut checks, &lab.config, one, &training, lab.given);
     let mut failed = checks.failed_after(lab.args.broken.is_some(), &lab.config);
     if failed.is_empty() {
         let more = "More: --show bytes, --break average-all, --strategy dp=2,tp=2,ep=2,zero=2";
@@ -194,6 +230,20 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     Ok(failed)
 }
 
+/// One rank's part in the trainings of mixtures and of a dense model.
+fn buy(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+    let mut models = buys::models(lab.config.shape, lab.rules);
+    let mut metrics =
+        MetricsFile::create(lab.args.metrics.as_deref().filter(|_| comm.rank() == 0))?;
+    let seeds = lab.args.seeds as u64;
+    buys::train(&mut models, &lab.config, &lab.corpus, seeds, &mut metrics, comm)?;
+    if comm.rank() == 0 {
+        lab.screen.say("");
+        buys::show(&lab.screen, &models);
+    }
+    Ok(Vec::new())
+}
+
 /// What is measured of the lesson and of the first step.
 struct First {
     beside: Beside,
@@ -202,7 +252,13 @@ struct First {
 }
 
 fn first_step(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<First> {
-    let rules = Experts { normalized: true, ..lab.rules };
+    let plainest = Selection::default();
+    let rules = Experts {
+        normalized: true,
+        selection: plainest,
+        shared: 0,
+        ..lab.rules
+    };
     let seed = lab.config.seed;
     let beside = lesson::compare_with_expert_parallel(comm, rules, seed)?;
     let sent = apparatus::gathered(comm, rules, seed)?;
@@ -222,18 +278,27 @@ fn first_step(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<First>
         None => Some(measure(Strategy { recompute: Recompute::Full, ..plain })?),
         Some(_) => None,
     };
-    Ok(First { beside, sent, found: Found { measured, again } })
+    kit::progress(comm, || "a job that ends, and goes on".to_string());
+    let sharing = Strategy { expert: comm.size(), ..plain };
+    let dir = lab.args.run.folder("lab13").join("resumed");
+    let lost = apparatus::resumed(job, &sharing, comm, &dir)?;
+    Ok(First { beside, sent, found: Found { measured, again, lost } })
 }
 
-/// Takes the steps of the training.
-fn train(lab: &Lab, job: &Job, comm: &Comm) -> Result<Vec<Taken>> {
-    let mut training = job.begin(&lab.strategy, comm)?;
+/// Takes the steps of the training. Returns also the biases of experts after those that one rank
+/// has taken.
+fn train(lab: &Lab, job: &Job, comm: &Comm) -> Result<(Vec<Taken>, Vec<f32>)> {
+    let mut watched = job.begin(&lab.strategy, comm)?;
     let mut steps = Vec::new();
+    let mut biases = Vec::new();
     for step in 0..lab.config.steps {
         kit::progress(comm, || format!("{}: step {}", lab.strategy, step + 1));
-        steps.push(job.take(&mut training, comm, step)?);
+        steps.push(job.take(&mut watched, comm, step)?);
+        if step + 1 == COMPARED.min(lab.config.steps) {
+            biases = apparatus::biases(&mut watched.training)?;
+        }
     }
-    Ok(steps)
+    Ok((steps, biases))
 }
 
 /// A step, as `--metrics` writes it.
@@ -277,7 +342,9 @@ fn introduce(lab: &Lab) {
     if lab.given || lab.args.broken.is_some() {
         screen.say(screen.row("strategy", &strategy.to_string()));
     }
-    screen.say(screen.row("model", &model(screen, &config.shape, rules)));
+    if lab.args.show.is_none() {
+        screen.say(screen.row("model", &model(screen, &config.shape, rules)));
+    }
 }
 
 /// The model, and how many of its parameters compute for a token.

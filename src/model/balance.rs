@@ -52,8 +52,8 @@ pub struct Load {
     pub chosen: Vec<u32>,
     /// Copies for each expert, also those that its capacity drops.
     pub copies: Vec<u64>,
-    /// Copies that capacities dropped.
-    pub dropped: u64,
+    /// Whether each choice is within its expert's capacity; without capacities nothing.
+    pub kept: Vec<bool>,
     /// For each expert the mean of its scores over all tokens.
     pub scores: Vec<f64>,
     pub tokens: usize,
@@ -149,10 +149,10 @@ impl Balance {
         apply(logits, Pulled { balance: self.clone(), layer: layer.to_string(), scores })
     }
 
-    /// Notes how many of the copies of `layer` were dropped.
-    pub(super) fn note_dropped(&self, layer: &str, dropped: usize) {
+    /// Notes which choices of `layer` are within their experts' capacities.
+    pub(super) fn note_kept(&self, layer: &str, kept: &[bool]) {
         if let Some(load) = self.watched().loads.get_mut(layer) {
-            load.dropped = dropped as u64;
+            load.kept = kept.to_vec();
         }
     }
 
@@ -180,7 +180,7 @@ impl Balance {
         Ok(Load {
             chosen: chosen.to_vec(),
             copies,
-            dropped: 0,
+            kept: Vec::new(),
             scores,
             tokens,
             parts,
@@ -216,6 +216,11 @@ impl Balance {
 }
 
 impl Load {
+    /// Copies that capacities dropped.
+    pub fn dropped(&self) -> u64 {
+        self.kept.iter().filter(|&&kept| !kept).count() as u64
+    }
+
     /// Experts of each token.
     fn each(&self) -> f64 {
         self.copies.iter().sum::<u64>() as f64 / self.tokens as f64

@@ -1,7 +1,7 @@
 //! The makers of a model's layers. A model names its layers. A builder decides the kind of each
 //! layer on this rank: plain, in tiles, or sharded among ranks.
 
-use super::experts::Deliver;
+use super::experts::{Deliver, Mixture};
 use super::layers::{
     Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, RmsNorm, TiledLinear,
 };
@@ -136,6 +136,11 @@ pub trait Build {
     /// This rank's experts, out of `all` in a block.
     fn experts(&self, all: usize) -> Range<usize> {
         0..all
+    }
+
+    /// Makes the layer of a block's experts.
+    fn mixture(&self, mixture: Mixture) -> Box<dyn Layer> {
+        Box::new(mixture)
     }
 
     /// The way to the experts of other ranks, if there are such.

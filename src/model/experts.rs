@@ -81,9 +81,48 @@ impl Counts {
 
 impl Layer for Mixture {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let (chosen, weights) = self.route(x, pass)?;
-        let kept = self.kept(&chosen, &weights, pass)?;
-        let Dispatch { counts, tokens, places } = Dispatch::new(&chosen, &kept, &self.rules);
+        let (chosen, scores) = self.route(x, pass)?;
+        self.mix(x, &chosen, &scores, pass)
+    }
+}
+
+/// `pass` inside of an expert. Masks of dropout belong to positions, which experts do not know: it
+/// follows when all is in its old order again.
+fn undropped(pass: &Pass) -> Pass {
+    Pass { dropout: None, ..pass.clone() }
+}
+
+impl Mixture {
+    /// The experts of each token of `x` [.., width], those that select first, and their scores:
+    /// [.., chosen].
+    ///
+    /// # Errors
+    /// If a rank has ended.
+    pub fn route(&self, x: &Tensor, pass: &Pass) -> Result<(Vec<u32>, Tensor)> {
+        // In f32, whatever the type of other products: a small difference chooses another expert.
+        let mut logits = tensor::linear(x, &self.router, Precision::F32)?;
+        let bias = self.bias.as_ref().map(Param::value).transpose()?;
+        let bias = bias.as_deref();
+        let ids = router::select(&logits, &self.rules, bias)?;
+        if let Some(balance) = &pass.balance {
+            logits = balance.watch(&self.name, &logits, &ids, self.rules.selection.scores)?;
+        }
+        if let Some(bias) = &self.bias {
+            logits = router::count_load(&logits, &ids, &self.rules, bias)?;
+        }
+        let scores = router::scores_of(&logits, &ids, &self.rules)?;
+        Ok((ids, scores))
+    }
+
+    /// What the experts that each token of `x` [.., width] has `chosen` make of it, weighted by
+    /// their `scores` [.., chosen].
+    ///
+    /// # Errors
+    /// If a rank has ended, or makes another call.
+    pub fn mix(&self, x: &Tensor, chosen: &[u32], scores: &Tensor, pass: &Pass) -> Result<Tensor> {
+        let weights = router::weights(scores, &self.rules)?;
+        let kept = self.kept(chosen, &weights, pass)?;
+        let Dispatch { counts, tokens, places } = Dispatch::new(chosen, &kept, &self.rules);
         let copies = tensor::picked(x, tokens)?;
         let results = match &self.delivery {
             None => self.compute(copies, &[counts], pass)?,
@@ -100,32 +139,6 @@ impl Layer for Mixture {
         }
         pass.drop(y, &self.name)
     }
-}
-
-/// `pass` inside of an expert. Masks of dropout belong to positions, which experts do not know: it
-/// follows when all is in its old order again.
-fn undropped(pass: &Pass) -> Pass {
-    Pass { dropout: None, ..pass.clone() }
-}
-
-impl Mixture {
-    /// The experts of each token of `x` [.., width], in the order of their scores, and the weights
-    /// of their results: [.., chosen].
-    fn route(&self, x: &Tensor, pass: &Pass) -> Result<(Vec<u32>, Tensor)> {
-        // In f32, whatever the type of other products: a small difference chooses another expert.
-        let mut logits = tensor::linear(x, &self.router, Precision::F32)?;
-        let bias = self.bias.as_ref().map(Param::value).transpose()?;
-        let bias = bias.as_deref();
-        let ids = router::select(&logits, &self.rules, bias)?;
-        if let Some(balance) = &pass.balance {
-            logits = balance.watch(&self.name, &logits, &ids, self.rules.selection.scores)?;
-        }
-        if let Some(bias) = &self.bias {
-            logits = router::count_load(&logits, &ids, &self.rules, bias)?;
-        }
-        let weights = router::weights(&logits, &ids, &self.rules)?;
-        Ok((ids, weights))
-    }
 
     /// Whether each choice is within its expert's capacity, which counts in training alone.
     fn kept(&self, chosen: &[u32], weights: &Tensor, pass: &Pass) -> Result<Vec<bool>> {
@@ -136,7 +149,7 @@ impl Mixture {
         let drops = capacity.drops;
         let kept = read(weights, |weights| Ok(router::within(most, drops, chosen, weights)))?;
         if let Some(balance) = &pass.balance {
-            balance.note_dropped(&self.name, kept.iter().filter(|&&kept| !kept).count());
+            balance.note_kept(&self.name, &kept);
         }
         Ok(kept)
     }

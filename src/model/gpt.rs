@@ -52,7 +52,7 @@ pub(super) fn blocks(
         };
         let mlp = match shape.experts() {
             None => mlp("")?,
-            Some(rules) => Box::new(Mixture {
+            Some(rules) => build.mixture(Mixture {
                 router: build.gain(params, whole("router.weight", matrix(STD)))?,
                 bias: selecting_bias(&rules, "router", params, &whole, build)?,
                 experts: build

@@ -71,7 +71,7 @@ pub(super) fn blocks(
                 };
                 let router = format!("{place}.gate");
                 let weight = whole(&format!("{router}.weight"), matrix(STD));
-                Box::new(Mixture {
+                build.mixture(Mixture {
                     router: build.gain(params, weight)?,
                     bias: selecting_bias(&rules, &router, params, &whole, build)?,
                     experts: build

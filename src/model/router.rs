@@ -48,12 +48,16 @@ pub(super) fn select(logits: &Tensor, rules: &Experts, bias: Option<&[f32]>) -> 
     })
 }
 
-/// The weights of the results of the experts `ids`, so many for each row of `logits` [.., experts]:
-/// [.., chosen].
-pub(super) fn weights(logits: &Tensor, ids: &[u32], rules: &Experts) -> Result<Tensor> {
+/// The scores of the experts `ids`, so many for each row of `logits` [.., experts]: [.., chosen].
+pub(super) fn scores_of(logits: &Tensor, ids: &[u32], rules: &Experts) -> Result<Tensor> {
     let outer = &logits.dims()[..logits.rank() - 1];
     let table = Tensor::from_slice(ids, [outer, &[rules.chosen]].concat(), &Device::Cpu)?;
-    let mut weights = scores(logits, rules.selection.scores)?.gather(&table, D::Minus1)?;
+    scores(logits, rules.selection.scores)?.gather(&table, D::Minus1)
+}
+
+/// By what the results of experts with these `scores` [.., chosen] are multiplied.
+pub(super) fn weights(scores: &Tensor, rules: &Experts) -> Result<Tensor> {
+    let mut weights = scores.clone();
     if rules.normalized {
         weights = weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?;
     }
@@ -214,7 +218,8 @@ mod tests {
         let rules = rules(2, selection);
         let ids = selected(&[0.0, 1.0, 2.0, 3.0], &rules, Some(&[1.0, 0.0, 0.0, 0.0]));
         assert_eq!(ids, [0, 3]);
-        let found = weights(&logits, &ids, &rules).unwrap().to_vec2::<f32>().unwrap();
+        let found = weights(&scores_of(&logits, &ids, &rules).unwrap(), &rules).unwrap();
+        let found = found.to_vec2::<f32>().unwrap();
         let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
         for (found, logit) in found[0].iter().zip([0.0, 3.0]) {
             assert!((found - 2.5 * sigmoid(logit)).abs() < 1e-6, "{found}");

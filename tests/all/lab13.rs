@@ -17,10 +17,15 @@ fn every_job_passes_the_checks() {
         "--ranks 2 --aux-scope model",
         "--ranks 2 --dtype bf16",
         "--ranks 2 --reduce-dtype bf16",
+        "--bias --scores sigmoid --groups 4 --routed-scaling 2.5 --shared 1",
+        "--ranks 2 --bias --grad-accum 2",
+        "--ranks 2 --capacity 1.25",
+        "--ranks 2 --capacity 0.5 --drop last",
     ] {
         passes("lab13", &[&format!("{SMALL} {flags}").replace("--steps 5 --steps", "--steps")]);
     }
-    passes("lab13", &["--show bytes --ascii", "--dry-run"]);
+    let buys = "--show buys --ranks 2 --layers 1 --embd 16 --steps 3 --seeds 2";
+    passes("lab13", &["--show bytes --ascii", "--dry-run", buys]);
 }
 
 /// Experts among the ranks of other axes: losses, norms, balancing losses and bytes.
@@ -39,6 +44,9 @@ fn meshes_train_what_one_rank_trains() {
         "dp=2,pp=2,ep=2,m=2",
         "dp=2,pp=2,ep=2,m=2,zero=1,recompute=full",
         "dp=2,tp=2,cp=2,ep=4,zero=1",
+        "dp=2,tp=2,ep=2,zero=3 --bias",
+        "dp=2,pp=2,ep=2,m=2 --bias --scores sigmoid --shared 1",
+        "dp=2,tp=2,ep=2 --capacity 1",
     ] {
         passes("lab13", &[&format!("{SMALL} --strategy {strategy}")]);
     }
@@ -54,6 +62,7 @@ fn mistakes_look_plausible_and_are_noticed() {
         "the norm",
         "bytes",
         "each copy",
+        "a resumed job",
         "5 losses",
     ];
     for (mistake, noticed) in [
@@ -63,6 +72,9 @@ fn mistakes_look_plausible_and_are_noticed() {
         ("counted-twice", &["each copy"]),
         ("wrong-unpermute", &["both losses", "every gradient", "the norm", "5 losses"]),
         ("no-balance", &[]),
+        ("biased-weights", &["both losses", "every gradient", "the norm", "5 losses"]),
+        ("bias-per-micro-batch", &["5 losses"]),
+        ("one-ranks-experts", &["a resumed job"]),
     ] {
         // Routers that nothing keeps even collapse later.
         let steps = if noticed.is_empty() { "" } else { "--steps 5" };
@@ -84,6 +96,9 @@ fn mistakes_look_plausible_and_are_noticed() {
         if mistake == "no-balance" {
             assert!(fails("at the end no expert"), "{text}");
             has(&stderr(&output), &["an expert gets"]);
+        }
+        if mistake == "bias-per-micro-batch" {
+            assert!(fails("biases after 5 steps are one rank's"), "{text}");
         }
         if mistake == "average-all" {
             let error = stderr(&output);
@@ -132,6 +147,15 @@ fn what_ranks_cannot_share_is_refused() {
         ("--break wrong-unpermute --experts 4", "with one expert on each rank"),
         ("--strategy dp=3,ep=2", "2 expert ranks cannot be found among 3 data ranks"),
         ("--aux-loss=-1", "give 0 or more"),
+        ("--groups 3", "--groups 3 cannot divide 8 experts"),
+        ("--groups 4 --top-groups 5", "--top-groups 5 is more than there are: 4"),
+        (
+            "--groups 8 --top-groups 1",
+            "--top 2 is more than a token's groups have: 1 experts",
+        ),
+        ("--capacity 0", "more than 0"),
+        ("--capacity 1 --break average-all", "--break"),
+        ("--show buys --experts 8", "--experts"),
     ] {
         let output = lab("lab13", flags);
         assert_eq!(output.status.code(), Some(2), "{flags}");

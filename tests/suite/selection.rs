@@ -141,8 +141,8 @@ pub fn each_rank_drops_its_own(world: &Comm) -> anyhow::Result<()> {
             for (layer, load) in balance.loads() {
                 let most = capacity.most(load.tokens, &experts) as u64;
                 let above = load.copies.iter().map(|copies| copies.saturating_sub(most));
-                assert_eq!(load.dropped, above.sum::<u64>(), "{layer}");
-                dropped += load.dropped;
+                assert_eq!(load.dropped(), above.sum::<u64>(), "{layer}");
+                dropped += load.dropped();
             }
         }
         assert!(dropped > 0 && taken.grad_norm.is_finite());

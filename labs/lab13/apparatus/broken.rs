@@ -2,11 +2,16 @@
 
 use super::routed::ENOUGH;
 use shardlab::error::BadInput;
-use shardlab::model::Auxiliary;
+use shardlab::model::{Auxiliary, Balance};
 use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::plan::Experts;
 use shardlab::tensor::Params;
+use shardlab::train::Config;
+use std::sync::Arc;
+
+/// Micro-batches of a step, each of which can move biases.
+const MICRO_BATCHES: usize = 2;
 
 /// The mistakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -27,6 +32,12 @@ pub enum Break {
     WrongUnpermute,
     /// No auxiliary loss keeps the choices even
     NoBalance,
+    /// Results are weighted by scores with the bias that selects
+    BiasedWeights,
+    /// Each micro-batch moves the biases, not each step
+    BiasPerMicroBatch,
+    /// A checkpoint has one rank's experts, and every rank resumes with them
+    OneRanksExperts,
 }
 
 impl Break {
@@ -58,6 +69,23 @@ impl Break {
         Err(BadInput::new(what, help))
     }
 
+    /// The experts with which it is made.
+    pub fn experts(self, experts: Experts) -> Experts {
+        let mut selection = experts.selection;
+        selection.bias |= matches!(self, Break::BiasedWeights | Break::BiasPerMicroBatch);
+        Experts { selection, ..experts }
+    }
+
+    /// The settings in which it shows.
+    pub fn config(self, config: Config) -> Config {
+        match self {
+            Break::BiasPerMicroBatch => {
+                Config { grad_accum: config.grad_accum.max(MICRO_BATCHES), ..config }
+            }
+            _ => config,
+        }
+    }
+
     /// The strategy in which it shows.
     pub fn strategy(self, strategy: Strategy) -> Strategy {
         match self {
@@ -86,15 +114,51 @@ impl Break {
         self == Break::SkipEmpty
     }
 
-    /// Changes averaged gradients, of `ranks` data ranks that share the experts.
-    pub fn change_gradients(self, params: &Params, ranks: usize) -> anyhow::Result<()> {
-        if self != Break::AverageAll {
-            return Ok(());
-        }
-        let mut gradients = params.whole_gradients()?;
-        for spec in params.specs().iter().filter(|spec| spec.whole.expert) {
-            gradients[spec.range()].iter_mut().for_each(|g| *g *= ranks as f32);
+    /// Whether biases begin as if a training had moved them.
+    pub fn begins_biased(self) -> bool {
+        self == Break::BiasedWeights
+    }
+
+    /// Changes averaged gradients, of `ranks` data ranks that share the experts, or biases, by the
+    /// loads of each micro-batch.
+    pub fn change_step<'a>(
+        self,
+        params: &Params,
+        ranks: usize,
+        balances: impl Iterator<Item = &'a Arc<Balance>>,
+    ) -> anyhow::Result<()> {
+        let specs = params.specs();
+        match self {
+            Break::AverageAll => {
+                let mut gradients = params.whole_gradients()?;
+                for spec in specs.iter().filter(|spec| spec.whole.expert) {
+                    gradients[spec.range()].iter_mut().for_each(|g| *g *= ranks as f32);
+                }
+            }
+            Break::BiasPerMicroBatch => {
+                let biases: Vec<_> =
+                    specs.iter().filter(|spec| Experts::selects(&spec.name)).collect();
+                let mut gradients = params.whole_gradients()?;
+                let mut values = params.values_mut();
+                biases.iter().for_each(|spec| gradients[spec.range()].fill(0.0));
+                for balance in balances {
+                    for (spec, load) in biases.iter().zip(balance.loads().values()) {
+                        move_biases(&mut values[spec.range()], &load.parts);
+                    }
+                }
+            }
+            _ => (),
         }
         Ok(())
+    }
+}
+
+/// Moves biases against loads, as the optimizer does after a step.
+fn move_biases(biases: &mut [f32], loads: &[f64]) {
+    let mean = loads.iter().sum::<f64>() / loads.len() as f64;
+    for (bias, load) in biases.iter_mut().zip(loads) {
+        if (load - mean).abs() > 1e-9 {
+            *bias += 1e-3_f32.copysign((mean - load) as f32);
+        }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::broken::Break;
 use super::broken_delivery::BrokenDelivery;
+use super::broken_router::BiasedWeights;
 use shardlab::comm::Comm;
-use shardlab::model::{Build, Deliver, Entry, Exit, Layer, Role};
+use shardlab::model::{Build, Deliver, Entry, Exit, Layer, Mixture, Role};
 use shardlab::parallel::TensorParallel;
 use shardlab::tensor::{Copies, Param, Params, Whole};
 use std::ops::Range;
@@ -27,24 +28,31 @@ pub fn layers(
         counted: counted.clone(),
     };
     Box::new(BrokenLayers {
+        broken,
         tensor: tensor.clone(),
         delivery: tensor.delivery().map(|right| Arc::new(delivery(right)) as _),
-        parts: broken == Break::RouterParts,
     })
 }
 
 /// The builder of a model whose experts are reached in another way, or whose routers are parts.
 struct BrokenLayers {
+    broken: Break,
     tensor: TensorParallel,
     delivery: Option<Arc<dyn Deliver>>,
-    /// Routers count as experts: each rank keeps the gradient of its own tokens.
-    parts: bool,
 }
 
 impl Build for BrokenLayers {
     fn gain(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
-        let expert = self.parts && whole.name.contains("router");
+        // Then it counts as an expert: each rank keeps the gradient of its own tokens.
+        let expert = self.broken == Break::RouterParts && whole.name.contains("router");
         self.tensor.gain(params, Whole { expert, ..whole })
+    }
+
+    fn mixture(&self, mixture: Mixture) -> Box<dyn Layer> {
+        match self.broken {
+            Break::BiasedWeights => Box::new(BiasedWeights(mixture)),
+            _ => self.tensor.mixture(mixture),
+        }
     }
 
     fn delivery(&self) -> Option<Arc<dyn Deliver>> {

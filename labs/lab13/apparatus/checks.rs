@@ -8,6 +8,7 @@ use super::{Measured, OneRank, Taken};
 use kit::Checks;
 use kit::parity::{self, rounding, rounds};
 use kit::show::{bytes_decimal, significant, thousands};
+use shardlab::difference::same_bits;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::zero::Stage;
@@ -30,11 +31,47 @@ pub struct Found {
     pub measured: Vec<Measured>,
     /// The first step, with blocks that are computed again.
     pub again: Option<Measured>,
+    /// Parameters that a job has not got back from its checkpoint.
+    pub lost: usize,
 }
 
 /// Checks the first step.
 pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found) {
+    if !drops(config) {
+        check_parity(checks, config, one, &found.measured);
+    }
     let all = &found.measured;
+    let mut first = all.iter().chain(&found.again).map(|one| (&one.strategy, &one.taken));
+    let right = first.all(|(strategy, taken)| sends_as_expected(config, strategy, taken));
+    let shown: Vec<String> =
+        all.iter().map(|one| bytes_decimal(one.taken.all_sent as f64)).collect();
+    checks.check(
+        right,
+        "bytes: averages, copies, counts",
+        &shown.join(", "),
+        "ranks sent other bytes than averages, copies and counts have",
+    );
+    let counted = found.again.iter().chain(all).map(|one| one.taken.counted[0]);
+    check_counted(checks, config, counted);
+    checks.check_equal(
+        "parameters that a resumed job has lost",
+        "0",
+        &thousands(found.lost as u64),
+        "a resumed job has other experts than those that were saved",
+    );
+}
+
+/// Whether capacities drop copies. Which ones depends on whose tokens a rank has, so one rank
+/// trains another model.
+fn drops(config: &Config) -> bool {
+    config
+        .shape
+        .experts()
+        .is_some_and(|experts| experts.selection.capacity.is_some())
+}
+
+/// Checks that the first step is one rank's.
+fn check_parity(checks: &mut Checks, config: &Config, one: &OneRank, all: &[Measured]) {
     let off = |of: &dyn Fn(&Measured) -> f64, expected: f64| {
         all.iter().map(|one| relative(of(one), expected)).fold(0.0, worse)
     };
@@ -81,18 +118,6 @@ pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found)
         &apart(norm),
         &format!("the norm of all gradients is {} of one rank's", significant(last, 5)),
     );
-    let mut first = all.iter().chain(&found.again).map(|one| (&one.strategy, &one.taken));
-    let right = first.all(|(strategy, taken)| sends_as_expected(config, strategy, taken));
-    let shown: Vec<String> =
-        all.iter().map(|one| bytes_decimal(one.taken.all_sent as f64)).collect();
-    checks.check(
-        right,
-        "bytes: averages, copies, counts",
-        &shown.join(", "),
-        "ranks sent other bytes than averages, copies and counts have",
-    );
-    let counted = found.again.iter().chain(all).map(|one| one.taken.counted[0]);
-    check_counted(checks, config, counted);
 }
 
 /// Checks that every copy was counted once.
@@ -108,13 +133,21 @@ fn check_counted(checks: &mut Checks, config: &Config, mut steps: impl Iterator<
     );
 }
 
-/// Checks a training by `strategy`: its losses beside one rank's first ones, and whom its routers
-/// choose at the end. `alone`: no first step was checked, so norms, bytes and counts are.
+/// A training, as all ranks know it.
+pub struct Trained<'a> {
+    pub strategy: &'a Strategy,
+    pub steps: &'a [Taken],
+    /// After as many steps as one rank has taken.
+    pub biases: &'a [f32],
+}
+
+/// Checks a training: its losses beside one rank's first ones, and whom its routers choose at the
+/// end. `alone`: no first step was checked, so norms, bytes and counts are.
 pub fn check_training(
     checks: &mut Checks,
     config: &Config,
     one: &OneRank,
-    (strategy, steps): (&Strategy, &[Taken]),
+    Trained { strategy, steps, biases }: &Trained,
     alone: bool,
 ) {
     let bound = match rounds(config) {
@@ -130,13 +163,25 @@ pub fn check_training(
     };
     let compared = one.losses.len();
     let losses = off(|step| step.loss, &one.losses);
-    checks.check(
-        losses < bound,
-        &format!("{strategy}: {compared} losses within {}", significant(bound, 2)),
-        &apart(losses),
-        "the strategy trained a different model",
-    );
-    if alone {
+    if drops(config) {
+        check_dropped(checks, steps);
+    } else {
+        checks.check(
+            losses < bound,
+            &format!("{strategy}: {compared} losses within {}", significant(bound, 2)),
+            &apart(losses),
+            "the strategy trained a different model",
+        );
+    }
+    if !one.biases.is_empty() && !drops(config) {
+        checks.check(
+            same_bits(biases, &one.biases),
+            &format!("biases after {compared} steps are one rank's"),
+            &format!("{} of {} differ", differing(biases, &one.biases), one.biases.len()),
+            "biases have moved otherwise than one rank's",
+        );
+    }
+    if alone && !drops(config) {
         let balancing = off(|step| step.balancing, &one.balancing);
         let norms = worse(off(|step| step.norm, &one.norms), balancing);
         // What a norm is off by is a part of every gradient's.
@@ -147,6 +192,8 @@ pub fn check_training(
             &apart(norms),
             "norms or balancing losses are not one rank's",
         );
+    }
+    if alone {
         check_counted(checks, config, steps.iter().map(|step| step.counted[0]));
     }
     if let Some(last) = steps.last().filter(|_| alone) {
@@ -167,6 +214,22 @@ pub fn check_training(
         &format!("at most {}", significant(share, 3)),
         &format!("an expert gets {} times its share of tokens", significant(share, 3)),
     );
+}
+
+/// Checks that capacities dropped what is beyond them, by the loads of each rank.
+fn check_dropped(checks: &mut Checks, steps: &[Taken]) {
+    let dropped = steps.iter().map(|step| step.dropped[0]).sum::<u64>();
+    let beyond = steps.iter().map(|step| step.dropped[1]).sum::<u64>();
+    checks.check_equal(
+        "dropped: what each rank has beyond capacities",
+        &thousands(beyond),
+        &thousands(dropped),
+        "capacities dropped other copies than those beyond them",
+    );
+}
+
+fn differing(a: &[f32], b: &[f32]) -> usize {
+    a.iter().zip(b).filter(|(a, b)| a.to_bits() != b.to_bits()).count() + a.len().abs_diff(b.len())
 }
 
 /// The steps at the end over which loads are summed.
@@ -239,7 +302,7 @@ mod tests {
     use super::*;
     use kit::show::Screen;
     use shardlab::data::Corpus;
-    use shardlab::plan::{Experts, Family};
+    use shardlab::plan::{Capacity, Drops, Experts, Family};
 
     /// Two ranks that share two experts, one of each token.
     fn config() -> Config {
@@ -271,6 +334,7 @@ mod tests {
             norm: 2.0,
             copies: vec![vec![half; 2]; 2],
             routed,
+            dropped: [0; 2],
             counted: [copies; 2],
             sent,
             all_sent: sent + 100,
@@ -294,7 +358,7 @@ mod tests {
             gradients: 0.0,
             farthest: "a".to_string(),
         };
-        let mut found = Found { measured: vec![measured], again: None };
+        let mut found = Found { measured: vec![measured], again: None, lost: 0 };
         change(&mut found);
         let screen = Screen::plain();
         let mut checks = Checks::new(&screen);
@@ -322,17 +386,58 @@ mod tests {
             (of(|one| one.taken.averages = f64::NAN), "ranks sent other bytes"),
             (of(|one| one.taken.routed.leaving += 1), "ranks sent other bytes"),
             (of(|one| one.taken.counted[0] *= 2), "loads were counted"),
+            (errors(|found| found.lost = 3), "a resumed job has other experts"),
         ] {
             assert!(errors.len() == 1 && errors[0].contains(says), "{says}: {errors:?}");
         }
     }
 
     fn errors_of_training(steps: &[Taken]) -> Vec<String> {
-        let (one, _) = right();
+        errors_with(&config(), &right().0, steps, &[])
+    }
+
+    fn errors_with(config: &Config, one: &OneRank, steps: &[Taken], biases: &[f32]) -> Vec<String> {
         let screen = Screen::plain();
         let mut checks = Checks::new(&screen);
-        check_training(&mut checks, &config(), &one, (&strategy(), steps), true);
+        let strategy = strategy();
+        check_training(
+            &mut checks,
+            config,
+            one,
+            &Trained { strategy: &strategy, steps, biases },
+            true,
+        );
         checks.failed()
+    }
+
+    #[test]
+    fn biases_are_compared_bit_by_bit() {
+        let (one, taken) = right();
+        let one = OneRank { biases: vec![1e-3, -1e-3], ..one };
+        let errors = |biases: &[f32]| errors_with(&config(), &one, &[taken.clone()], biases);
+        assert_eq!(errors(&[1e-3, -1e-3]), Vec::<String>::new());
+        for wrong in [&[2e-3, -1e-3][..], &[1e-3], &[]] {
+            let errors = errors(wrong);
+            assert!(errors.len() == 1 && errors[0].contains("biases have moved"), "{errors:?}");
+        }
+    }
+
+    /// Where copies are dropped, nothing is beside one rank.
+    #[test]
+    fn capacities_drop_what_is_beyond_them() {
+        let (one, taken) = right();
+        let mut config = config();
+        let Family::GptExperts { ref mut experts, .. } = config.shape.family else {
+            unreachable!();
+        };
+        experts.selection.capacity = Some(Capacity { factor: 1.0, drops: Drops::Last });
+        let errors = |dropped| {
+            let step = Taken { loss: 9.0, dropped, ..taken.clone() };
+            errors_with(&config, &one, &[step], &[])
+        };
+        assert_eq!(errors([3, 3]), Vec::<String>::new());
+        let wrong = errors([2, 3]);
+        assert!(wrong.len() == 1 && wrong[0].contains("dropped other copies"), "{wrong:?}");
     }
 
     #[test]

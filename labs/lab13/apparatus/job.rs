@@ -7,9 +7,10 @@ use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::mesh::Axis;
-use shardlab::model::{Balance, Build, Pass};
+use shardlab::model::{Balance, Build, Load, Pass};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
+use shardlab::plan::Experts;
 use shardlab::tensor::Params;
 use shardlab::train::{Config, Setup, Training};
 use std::collections::BTreeMap;
@@ -44,6 +45,8 @@ pub struct Taken {
     pub copies: Vec<Vec<u64>>,
     /// Of all ranks together; tensor ranks have the same choices, each of which counts.
     pub routed: Routed,
+    /// Copies that capacities dropped, and those beyond the capacities by the loads of each rank.
+    pub dropped: [u64; 2],
     /// Copies that were counted, and all that there are.
     pub counted: [u64; 2],
     /// Bytes that all ranks sent to experts' ranks and back, counts included.
@@ -79,7 +82,23 @@ impl Job<'_> {
                 });
             }
         }
+        setup = self.with_biases(setup);
         Ok(Watched { training: setup.begin(world)?, counted: counted.clone() })
+    }
+
+    /// A training that begins with biases, if the mistake shows only then.
+    pub fn with_biases<'a>(&self, setup: Setup<'a>) -> Setup<'a> {
+        if !self.broken.is_some_and(Break::begins_biased) {
+            return setup;
+        }
+        let seed = self.config.seed;
+        setup.values(move |spec, elements, out| {
+            spec.initial(seed, elements.clone(), out);
+            if Experts::selects(&spec.name) {
+                let biases = elements.map(|expert| 0.02 * (expert % 3) as f32);
+                out.iter_mut().zip(biases).for_each(|(out, bias)| *out = bias);
+            }
+        })
     }
 
     /// Draws a step's passes, whose routers are watched.
@@ -111,15 +130,15 @@ impl Job<'_> {
         let sent = experts.as_ref().map_or(0, |group| group.traffic().bytes) - sent_before;
         training.average()?;
         let all_sent = world.total_traffic().bytes - all_before;
+        let balances = || passes.iter().filter_map(|(_, pass)| pass.balance.as_ref());
         if let Some(broken) = self.broken {
-            broken.change_gradients(params(training), training.strategy.expert)?;
+            broken.change_step(params(training), training.strategy.expert, balances())?;
         }
         let seconds = begun.elapsed().as_secs_f64();
 
         let mut loss = [training.loss(&ran)?];
         training.mesh.group(Axis::Data).all_reduce(&mut loss, Reduce::Mean)?;
-        let balances = passes.iter().filter_map(|(_, pass)| pass.balance.as_ref());
-        let seen = Seen::of(training, balances);
+        let seen = Seen::of(training, balances());
         let mut balancing = [seen.balancing];
         world.all_reduce(&mut balancing, Reduce::Sum)?;
         // Each tensor rank has seen the same, and each data rank has its part of the mean.
@@ -132,10 +151,12 @@ impl Job<'_> {
             _ => copies,
         };
         all.extend([own, copies, sent, all_sent]);
+        all.extend(seen.dropped);
         all.extend(seen.routed.to_array());
         world.all_reduce(&mut all, Reduce::Sum)?;
-        let number = all.len() - 8;
-        let [own, copies, sent, all_sent, routed @ ..]: [u64; 8] = all[number..].try_into()?;
+        let number = all.len() - 10;
+        let [own, copies, sent, all_sent, dropped, beyond, routed @ ..]: [u64; 10] =
+            all[number..].try_into()?;
         let all = &all[..number];
         Ok(Taken {
             loss: loss[0],
@@ -146,6 +167,7 @@ impl Job<'_> {
                 .map(|of_layer| of_layer.iter().map(|copies| copies / tensor).collect())
                 .collect(),
             routed: Routed::from_array(routed),
+            dropped: [dropped / tensor, beyond / tensor],
             counted: [own / tensor, copies / tensor],
             sent,
             all_sent,
@@ -203,12 +225,30 @@ pub fn params(training: &Training) -> &Params {
     &training.stages.chunks[0].params
 }
 
+/// The biases of all experts, layer by layer, on every rank; without biases nothing.
+///
+/// # Errors
+/// If parameters cannot be gathered.
+pub fn biases(training: &mut Training) -> Result<Vec<f32>> {
+    if !training.config.shape.experts().is_some_and(|experts| experts.selection.bias) {
+        return Ok(Vec::new());
+    }
+    training.whole(|model| {
+        let values = model.params.values();
+        let specs = model.params.specs().iter();
+        let biases = specs.filter(|spec| Experts::selects(&spec.name));
+        Ok(biases.flat_map(|spec| values[spec.range()].to_vec()).collect())
+    })
+}
+
 /// What one rank has seen of a step.
 struct Seen {
     balancing: f64,
     /// Copies of this rank's tokens for each expert of each layer.
     copies: Vec<Vec<u64>>,
     routed: Routed,
+    /// Copies that were dropped, and that should have been.
+    dropped: [u64; 2],
 }
 
 impl Seen {
@@ -220,6 +260,11 @@ impl Seen {
             balancing: 0.0,
             copies: vec![vec![0; number]; shape.layers],
             routed: Routed::default(),
+            dropped: [0; 2],
+        };
+        let most = |load: &Load| {
+            let experts = shape.experts()?;
+            Some(experts.selection.capacity?.most(load.tokens, &experts) as u64)
         };
         let names: BTreeMap<String, usize> = (0..shape.layers)
             .map(|layer| (format!("{}.experts", shape.block_name(layer)), layer))
@@ -229,6 +274,11 @@ impl Seen {
             seen.balancing += balance.loss() / micro_batches;
             for (name, load) in balance.loads() {
                 seen.routed += Routed::of(&load, &here);
+                seen.dropped[0] += load.dropped();
+                if let Some(most) = most(&load) {
+                    let beyond = load.copies.iter().map(|copies| copies.saturating_sub(most));
+                    seen.dropped[1] += beyond.sum::<u64>();
+                }
                 let Some(&layer) = names.get(&name) else { continue };
                 let sums = &mut seen.copies[layer];
                 sums.iter_mut().zip(&load.copies).for_each(|(sum, copies)| *sum += copies);

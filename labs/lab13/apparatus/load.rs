@@ -1,7 +1,7 @@
 //! Who gets how much, over the training.
 
 use super::Taken;
-use kit::show::{Heat, Panel};
+use kit::show::{Heat, Panel, percent};
 
 /// Copies for each expert beside an even load, step by step: of the first layer and of the last.
 pub fn heat(steps: &[Taken], ranks: usize) -> Heat<'static> {
@@ -27,6 +27,17 @@ pub fn heat(steps: &[Taken], ranks: usize) -> Heat<'static> {
         panels: shown.into_iter().map(panel).collect(),
         axis: "step",
     }
+}
+
+/// How many copies capacities dropped in the beginning and at the end.
+pub fn dropped(steps: &[Taken]) -> String {
+    let few = steps.len().min(20);
+    let part = |steps: &[Taken]| {
+        let sum = |of: fn(&Taken) -> u64| steps.iter().map(of).sum::<u64>() as f64;
+        percent(sum(|step| step.dropped[0]) / sum(|step| step.counted[1]))
+    };
+    let [first, last] = [&steps[..few], &steps[steps.len() - few..]].map(part);
+    format!("{first} of the copies in the first {few} steps, {last} in the last {few}")
 }
 
 /// Each expert's copies as a multiple of the mean.

@@ -1,13 +1,13 @@
 //! The same training on one rank that holds all experts.
 
 use super::Job;
-use super::job::params;
+use super::job::{biases, params};
 use anyhow::Result;
 use kit::parity::stored_gradients;
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::parallel::Strategy;
-use shardlab::train::{Config, Training};
+use shardlab::train::{Config, Setup};
 use std::collections::HashMap;
 
 /// What one rank has trained.
@@ -19,6 +19,8 @@ pub struct OneRank {
     pub balancing: Vec<f64>,
     /// The first step's gradients, by parameter.
     pub gradients: HashMap<String, Vec<f32>>,
+    /// The biases by which routers select, after the last step.
+    pub biases: Vec<f32>,
 }
 
 impl OneRank {
@@ -29,7 +31,8 @@ impl OneRank {
     /// If a pass fails.
     pub fn train(job: &Job, steps: usize) -> Result<OneRank> {
         let one = Config { ranks: 1, ..job.config.clone() };
-        let mut alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
+        let setup = job.with_biases(Setup::new(&one, &Strategy::SINGLE));
+        let mut alone = setup.begin(&Comm::alone())?;
         let mut found = OneRank::default();
         for step in 0..steps {
             let all = (0..job.config.grad_accum).map(|micro| {
@@ -55,6 +58,7 @@ impl OneRank {
             found.losses.push(alone.loss(&ran)?);
             found.norms.push(alone.update(step)?);
         }
+        found.biases = biases(&mut alone)?;
         Ok(found)
     }
 }

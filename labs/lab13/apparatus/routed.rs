@@ -28,10 +28,15 @@ impl Routed {
             copies: load.chosen.len() as u64,
             ..Routed::default()
         };
-        for chosen in load.chosen.chunks(each.max(1)) {
-            let ranks = chosen.iter().map(|&expert| expert as usize / here.len());
-            let own = here.start / here.len();
-            let others: Vec<usize> = ranks.filter(|&rank| rank != own).collect();
+        let own = here.start / here.len();
+        let travels = |choice: usize| {
+            let rank = load.chosen[choice] as usize / here.len();
+            let kept = load.kept.get(choice).is_none_or(|&kept| kept);
+            (kept && rank != own).then_some(rank)
+        };
+        for token in 0..load.tokens {
+            let others: Vec<usize> =
+                (token * each..(token + 1) * each).filter_map(travels).collect();
             routed.leaving += others.len() as u64;
             routed.ranks += others.iter().collect::<BTreeSet<_>>().len() as u64;
         }
@@ -91,7 +96,7 @@ mod tests {
         let load = Load {
             chosen: vec![0, 1, 2, 3, 1, 3],
             copies: vec![1, 2, 1, 2],
-            dropped: 0,
+            kept: Vec::new(),
             scores: Vec::new(),
             tokens: 3,
             parts: Vec::new(),
@@ -121,7 +126,7 @@ mod tests {
                 let load = Load {
                     chosen: vec![a, b],
                     copies: Vec::new(),
-                    dropped: 0,
+                    kept: Vec::new(),
                     scores: Vec::new(),
                     tokens: 1,
                     parts: Vec::new(),

@@ -1,0 +1,47 @@
+//! A job that ends, and goes on from its checkpoint.
+
+use super::broken::Break;
+use super::job::{Job, params};
+use anyhow::{Context, Result};
+use shardlab::checkpoint::{Checkpoints, Resume};
+use shardlab::comm::{Comm, Reduce};
+use shardlab::difference::same_bits;
+use shardlab::parallel::Strategy;
+use std::ops::Range;
+use std::path::Path;
+
+/// Steps before the checkpoint.
+const BEFORE: usize = 2;
+
+/// How many parameters a job has not got back bit by bit, on all ranks together. `dir` gets the
+/// checkpoint.
+///
+/// # Errors
+/// If a pass, a message or a file fails.
+pub fn resumed(job: &Job, strategy: &Strategy, world: &Comm, dir: &Path) -> Result<usize> {
+    let mut first = job.begin(strategy, world)?.training;
+    let checkpoints = Checkpoints::new(dir, 1, first.job(job.text), world).scratch();
+    for step in 0..BEFORE {
+        first.step(job.text, step)?;
+    }
+    let folder = checkpoints.save(BEFORE, &mut first.zero, &())?;
+    let mut second = job.begin(strategy, world)?.training;
+    let found = checkpoints.resume::<()>(&Resume::Path(folder), &mut second.zero)?;
+    found.context("the checkpoint that was saved is not there")?;
+    if job.broken == Some(Break::OneRanksExperts)
+        && let Some(experts) = second.replicas.experts()
+    {
+        // What every rank reads is what the first one wrote.
+        let params = params(&second);
+        for spec in params.specs().iter().filter(|spec| spec.whole.expert) {
+            experts.broadcast(&mut params.values_mut()[spec.range()], 0)?;
+        }
+    }
+    let [saved, loaded] = [params(&first), params(&second)];
+    let differs =
+        |range: Range<usize>| !same_bits(&saved.values()[range.clone()], &loaded.values()[range]);
+    let specs = saved.specs().iter();
+    let mut lost = [specs.filter(|spec| differs(spec.range())).count() as u64];
+    world.all_reduce(&mut lost, Reduce::Sum)?;
+    Ok(lost[0] as usize)
+}
