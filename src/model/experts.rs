@@ -249,6 +249,34 @@ mod tests {
         assert!(complete.lock().unwrap().contains(&of("experts.1.fc").index));
     }
 
+    /// If all layers are dense, which trainings refuse, the model is a GPT.
+    #[test]
+    fn a_dense_first_block_is_that_of_a_gpt() {
+        let experts = Experts {
+            number: 2,
+            chosen: 1,
+            dense_layers: 2,
+            dense_ffn: 16,
+            ..Experts::default()
+        };
+        let mixture = ModelShape {
+            vocabulary: 5,
+            block: 4,
+            layers: 2,
+            heads: 1,
+            embd: 4,
+            family: Family::GptExperts { ffn: 8, experts },
+        };
+        let loss = |shape: ModelShape| {
+            let gpt = Gpt::new(&shape).unwrap();
+            gpt.params.allocate(3);
+            let input = Input::Tokens { ids: &[0, 1, 2, 3], length: 4 };
+            let loss = gpt.forward(input, &[1, 2, 3, 4], &Pass::training(None)).unwrap();
+            loss.to_scalar::<f32>().unwrap()
+        };
+        assert_eq!(loss(mixture), loss(ModelShape { family: Family::Gpt, ..mixture }));
+    }
+
     #[test]
     fn copies_of_several_ranks_are_found() {
         let counts = [vec![2, 0, 1], vec![0, 3, 1]];

@@ -50,7 +50,7 @@ pub(super) fn blocks(
                 name: name.clone(),
             }))
         };
-        let mlp = match shape.experts() {
+        let mlp = match shape.experts_of(layer) {
             None => mlp("")?,
             Some(rules) => build.mixture(Mixture {
                 router: build.gain(params, whole("router.weight", matrix(STD)))?,

@@ -60,7 +60,7 @@ pub(super) fn blocks(
                 down: out(down, Role::MlpOut)?,
             }))
         };
-        let mlp = match extra.experts {
+        let mlp = match shape.experts_of(layer) {
             None => mlp(["mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"])?,
             Some(rules) => {
                 let place = "block_sparse_moe";

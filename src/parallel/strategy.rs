@@ -226,7 +226,10 @@ impl Strategy {
             _ => TensorParallel::check(shape, tensor, self.sequence)?,
         }
         match shape.experts() {
-            Some(experts) => self.check_experts(&experts, shape.ffn())?,
+            Some(experts) => {
+                self.check_experts(&experts, shape.ffn())?;
+                self.check_dense_layers(&experts, shape.layers)?;
+            }
             None if self.expert > 1 => {
                 let what = format!("ep={}: this model has no experts to share", self.expert);
                 return Err(BadInput::new(what, "leave ep out, or give the model experts"));
@@ -294,6 +297,31 @@ impl Strategy {
                 "tensor ranks that divide the residual stream would each route their own positions",
                 "train a model with experts without `sequence` (sp)",
             ));
+        }
+        Ok(())
+    }
+
+    /// Refuses dense first layers that leave none of all `layers` to experts, or whose MLP these
+    /// ranks cannot share.
+    fn check_dense_layers(&self, experts: &Experts, layers: usize) -> Result<(), BadInput> {
+        let Experts { dense_layers, dense_ffn, .. } = *experts;
+        if dense_layers == 0 {
+            return Ok(());
+        }
+        if dense_layers >= layers {
+            let what = format!("{dense_layers} dense layers leave none of {layers} to experts");
+            return Err(BadInput::new(what, "choose fewer, or a model without experts"));
+        }
+        if dense_ffn == 0 {
+            let what = "the MLP of dense first layers has a width of 0";
+            return Err(BadInput::new(what, "choose its width, beside that of an expert"));
+        }
+        if !dense_ffn.is_multiple_of(self.tensor) {
+            let what = format!(
+                "dense first layers of width {dense_ffn} cannot be divided among {} tensor ranks",
+                self.tensor
+            );
+            return Err(BadInput::new(what, "choose a `tensor` that divides it"));
         }
         Ok(())
     }
@@ -709,6 +737,31 @@ mod tests {
             let dense = ModelShape { family: Family::Gpt, ..shape };
             let error = read("dp=2,ep=2").check(&dense).unwrap_err();
             assert!(error.what.contains("no experts to share"), "{error}");
+        }
+    }
+
+    #[test]
+    fn dense_first_layers_that_do_not_fit_are_refused() {
+        for (text, dense_layers, dense_ffn, says) in [
+            ("dp=1", 2, 12, "2 dense layers leave none of 2 to experts"),
+            ("dp=1", 3, 12, "3 dense layers leave none of 2 to experts"),
+            ("dp=1", 1, 0, "a width of 0"),
+            ("tp=2", 1, 9, "width 9 cannot be divided among 2 tensor ranks"),
+        ] {
+            let experts = Experts { number: 4, chosen: 2, ..Experts::default() };
+            let of = |experts| ModelShape {
+                vocabulary: 65,
+                block: 16,
+                layers: 2,
+                heads: 4,
+                embd: 16,
+                family: Family::GptExperts { ffn: 6, experts },
+            };
+            let refused = Experts { dense_layers, dense_ffn, ..experts };
+            let error = read(text).check(&of(refused)).unwrap_err();
+            assert!(error.what.contains(says) && !error.help.is_empty(), "{text}: {error}");
+            let fits = Experts { dense_layers: 1, dense_ffn: 12, ..experts };
+            read(text).check(&of(fits)).unwrap();
         }
     }
 

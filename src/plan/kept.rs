@@ -46,9 +46,21 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// A block of `shape`, whose numbers have `element` bytes.
+    /// A block of `shape`, whose numbers have `element` bytes: one with experts, if it has such.
     pub fn of(
         shape: &ModelShape,
+        element: f64,
+        scores: AttentionScores,
+        dropout: DropoutMasks,
+    ) -> Kept {
+        let [_, (_, layer)] = shape.kinds();
+        Kept::of_layer(shape, layer, element, scores, dropout)
+    }
+
+    /// Block `layer` of `shape`, which may have one MLP where others have experts.
+    pub fn of_layer(
+        shape: &ModelShape,
+        layer: usize,
         element: f64,
         scores: AttentionScores,
         dropout: DropoutMasks,
@@ -85,8 +97,8 @@ impl Kept {
         let normed = if dense.qk_norms[0] > 0 { q + kv } else { 0.0 };
         // Experts compute once for each that a token has chosen, on copies of it; and of each copy
         // the result stays, which its weight multiplies. A shared one has a copy of its own.
-        let chosen = shape.chosen() as f64;
-        let experts = shape.experts();
+        let experts = shape.experts_of(layer);
+        let chosen = experts.map_or(1, |experts| experts.chosen) as f64;
         let shared = experts.map_or(0, |experts| experts.shared) as f64;
         let copies = if experts.is_some() {
             2.0 * chosen + shared.min(1.0)
@@ -101,7 +113,7 @@ impl Kept {
             input: element * h,
             whole: element * copies * h,
             stream: (element * (inputs + norms) + masks) * h,
-            divided: element * (2.0 * q + 2.0 * kv + normed + inner * dense.ffn as f64),
+            divided: element * (2.0 * q + 2.0 * kv + normed + inner * shape.ffn_of(layer) as f64),
             // Two copies of the scores: with the mask 5as/h in 16 bits.
             scores: match scores {
                 AttentionScores::None => 0.0,

@@ -1,12 +1,12 @@
 //! A transformer's shape, and what follows from it: its parameters by name, their number on a rank,
 //! FLOPs.
 //!
-//! Every count goes over one list, [`ModelShape::block_parameters`], and what is before and after
-//! the blocks. Two families are told apart. A Llama differs from a GPT in three ways that count
-//! here. Groups of query heads share a key and value head (grouped-query attention, Ainslie et al.,
-//! arXiv 2305.13245). The MLP has three matrices (SwiGLU, Shazeer, arXiv 2002.05202). Positions
-//! have no parameters (RoPE, Su et al., arXiv 2104.09864). Other published models combine the same
-//! choices differently: [`Dense`] has them one by one.
+//! Every count goes over one list for each block, [`ModelShape::block_parameters`], and what is
+//! before and after the blocks. Two families are told apart. A Llama differs from a GPT in three
+//! ways that count here. Groups of query heads share a key and value head (grouped-query attention,
+//! Ainslie et al., arXiv 2305.13245). The MLP has three matrices (SwiGLU, Shazeer,
+//! arXiv 2002.05202). Positions have no parameters (RoPE, Su et al., arXiv 2104.09864). Other
+//! published models combine the same choices differently: [`Dense`] has them one by one.
 //!
 //! Reading order: `names.rs` (that list), `flops.rs`, `dense.rs` (any dense decoder, by its
 //! choices), `experts.rs` (several MLPs in place of one), `rope.rs` (the frequencies of rotary
@@ -84,6 +84,8 @@ pub struct LlamaExtra {
 pub struct Portion {
     /// Blocks of the rank's stage.
     pub layers: usize,
+    /// How many of them have one MLP where the model's others have experts.
+    pub dense: usize,
     /// Whether it is the first stage, which has the token table.
     pub first: bool,
     /// Whether it is the last stage, which has the head.
@@ -170,16 +172,19 @@ impl ModelShape {
         self.dense().norm_vectors as u64 * self.embd as u64
     }
 
-    /// Parameters of a block's matrices.
-    pub fn block_matrices(&self) -> u64 {
-        let all = self.block_parameters().into_iter();
-        let matrices = all.filter(|parameter| parameter.columns.is_some());
-        matrices.map(|parameter| parameter.numel()).sum()
+    /// Parameters of all blocks' matrices.
+    pub fn matrices(&self) -> u64 {
+        let of_kind = |(blocks, layer): (usize, usize)| {
+            let all = self.block_parameters(layer).into_iter();
+            let matrices = all.filter(|parameter| parameter.columns.is_some());
+            blocks as u64 * matrices.map(|parameter| parameter.numel()).sum::<u64>()
+        };
+        self.kinds().into_iter().map(of_kind).sum()
     }
 
-    /// Parameters of one block.
-    pub fn per_layer(&self) -> u64 {
-        let all = self.block_parameters();
+    /// Parameters of block `layer`.
+    pub fn layer_parameters(&self, layer: usize) -> u64 {
+        let all = self.block_parameters(layer);
         all.iter().map(BlockParameter::numel).sum()
     }
 
@@ -188,15 +193,17 @@ impl ModelShape {
         self.stage_parameters(&(0..self.layers))
     }
 
-    /// Parameters of the largest layer: a block, or the token table.
+    /// Parameters of the largest layer: a block of either kind, or the token table.
     pub fn largest_layer(&self) -> u64 {
-        self.per_layer().max(self.table())
+        let blocks = self.kinds().map(|(_, layer)| self.layer_parameters(layer));
+        blocks.into_iter().fold(self.table(), u64::max)
     }
 
     /// The portion of a pipeline's stage with `layers`, which no tensor ranks share.
     pub fn portion(&self, layers: &Range<usize>) -> Portion {
         Portion {
             layers: layers.len(),
+            dense: self.dense_among(layers),
             first: layers.start == 0,
             last: layers.end == self.layers,
             tensor: 1,
@@ -212,16 +219,18 @@ impl ModelShape {
     /// of row-parallel matrices. The `first` stage has the token table. The `last` one has the
     /// head, which is a copy of a tied table, unless the table is here.
     pub fn parameters_on_a_rank(&self, portion: &Portion) -> f64 {
-        let Portion { layers, first, last, tensor, rows } = *portion;
+        let Portion { layers, dense, first, last, tensor, rows } = *portion;
         let t = tensor as f64;
-        let mut block = 0.0;
-        for parameter in self.block_parameters() {
-            let ranks = if parameter.divided { t } else { 1.0 };
-            block += parameter.numel() as f64 / ranks;
-        }
+        let block = |(_, layer): (usize, usize)| {
+            let on_a_rank = |parameter: BlockParameter| {
+                parameter.numel() as f64 / if parameter.divided { t } else { 1.0 }
+            };
+            self.block_parameters(layer).into_iter().map(on_a_rank).sum::<f64>()
+        };
+        let [dense_block, block] = self.kinds().map(block);
         let table = rows as f64 / t * self.embd as f64;
         let ends = self.dense().ends.map(|numbers| numbers as f64);
-        let mut all = layers as f64 * block;
+        let mut all = dense as f64 * dense_block + (layers - dense) as f64 * block;
         if first {
             all += table + self.positions() as f64 + ends[0];
         }
@@ -342,7 +351,7 @@ pub(super) mod tests {
 
             let rank =
                 shape.parameters_on_a_rank(&Portion { tensor: 4, ..shape.portion(&(0..layers)) });
-            let vectors = shape.block_parameters().into_iter().filter(|p| !p.divided);
+            let vectors = shape.block_parameters(0).into_iter().filter(|p| !p.divided);
             let copies: u64 = vectors.map(|vector| vector.numel()).sum();
             let copies = layers as u64 * copies + shape.positions() + shape.last_norm();
             assert_eq!(4.0 * rank, (all + 3 * copies) as f64, "{shape:?}");

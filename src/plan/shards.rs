@@ -25,6 +25,7 @@ impl Shards {
     pub fn parameters(&self, layers: &[Range<usize>]) -> u64 {
         let portion = Portion {
             layers: layers.iter().map(Range::len).sum(),
+            dense: layers.iter().map(|layers| self.shape.dense_among(layers)).sum(),
             first: layers.iter().any(|layers| layers.start == 0),
             last: layers.iter().any(|layers| layers.end == self.shape.layers),
             tensor: self.tensor,
@@ -38,9 +39,15 @@ impl Shards {
         if self.sequence { self.tensor } else { 1 }
     }
 
-    /// Numbers that the forward pass leaves in each block, for each token.
+    /// Numbers that the forward pass leaves in a block, for each token: one with experts, if the
+    /// model has such.
     pub fn kept_by_a_block(&self, dropout: DropoutMasks) -> f64 {
-        let kept = Kept::of(&self.shape, 1.0, AttentionScores::None, dropout);
+        let [_, (_, layer)] = self.shape.kinds();
+        self.kept_by_layer(layer, dropout)
+    }
+
+    fn kept_by_layer(&self, layer: usize, dropout: DropoutMasks) -> f64 {
+        let kept = Kept::of_layer(&self.shape, layer, 1.0, AttentionScores::None, dropout);
         kept.on_a_rank(self.tensor, self.stream())
     }
 
@@ -59,7 +66,8 @@ impl Shards {
     /// tensor rank.
     pub fn activations(&self, batch: usize, dropout: DropoutMasks) -> f64 {
         let [embedding, head] = self.kept_by_the_ends(dropout);
-        let blocks = self.shape.layers as f64 * self.kept_by_a_block(dropout);
+        let kept = |(blocks, layer)| blocks as f64 * self.kept_by_layer(layer, dropout);
+        let blocks: f64 = self.shape.kinds().map(kept).iter().sum();
         4.0 * batch as f64 * self.shape.block as f64 * (embedding + blocks + head)
     }
 }

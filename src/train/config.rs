@@ -156,7 +156,10 @@ impl Config {
     /// larger than this run's.
     pub fn parity_check(&self) -> Config {
         let block = self.shape.block.min(64);
-        let shape = ModelShape { block, layers: 4, heads: 4, embd: 128, ..self.shape };
+        // A model with experts keeps some of them.
+        let dense = self.shape.experts().map_or(0, |experts| experts.dense_layers);
+        let layers = 4.max(dense + 1);
+        let shape = ModelShape { block, layers, heads: 4, embd: 128, ..self.shape };
         let shape = if shape.parameters() < self.shape.parameters() {
             shape
         } else {

@@ -254,6 +254,7 @@ fn the_experts_of_deepseek_v3_are_those_of_transformers() {
             capacity: None,
         },
         shared: number(&config, "n_shared_experts"),
+        ..Experts::default()
     };
     let dense = number(&config, "first_k_dense_replace");
     let model = Published::read("deepseek_v3", experts, dense, Published::latent_attention);

@@ -116,10 +116,12 @@ fn from_each_mesh(is_tried: impl Fn(usize, usize) -> bool) {
     }
 }
 
-/// Experts, of which ranks have all, some or one: those that saved, and those that go on.
+/// Experts, of which ranks have all, some or one: those that saved, and those that go on. The first
+/// layer has one MLP, so that a stage of it has no experts.
 #[test]
 fn from_experts_to_experts() {
     let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
+    let experts = Experts { dense_layers: 1, dense_ffn: 48, ..experts };
     let family = Family::GptExperts { ffn: 32, experts };
     for (from, to) in [
         ("dp=1", ["dp=4,ep=4,zero=2", "dp=2,ep=2,zero=3", "pp=2,chunks=2"]),

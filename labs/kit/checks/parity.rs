@@ -138,12 +138,12 @@ pub fn loss_bound(precision: Precision) -> f64 {
 pub fn rounding(shape: &ModelShape, tokens: usize) -> f64 {
     // A way goes through one of a block's experts.
     let follows = |name: &str| !Experts::own(name) || name.contains("experts.0.");
-    let block = shape.block_parameters();
-    let matrices = block.iter().filter(|part| follows(&part.name));
+    let blocks = (0..shape.layers).flat_map(|layer| shape.block_parameters(layer));
+    let matrices = blocks.filter(|part| follows(&part.name));
     let matrices: usize = matrices.filter_map(|part| Some(part.rows + part.columns?)).sum();
     let attention = 2 * (shape.embd / shape.heads + shape.block);
     let head = shape.embd + shape.vocabulary;
-    let terms = shape.layers * (matrices + attention) + head + tokens;
+    let terms = matrices + shape.layers * attention + head + tokens;
     let u = f64::from(f32::EPSILON) / 2.0;
     (2.0 * terms as f64).sqrt() * u
 }

@@ -69,7 +69,7 @@ pub fn zero_step(
 ) -> ComputedStep {
     use Activity as A;
     let &ModelShape { vocabulary, block, layers, embd, .. } = shape;
-    let of_block = shape.per_layer();
+    let of_block = shape.layer_parameters(0);
     let size = |unit: usize| {
         if unit == 0 {
             shape.parameters() - of_block * layers as u64

@@ -70,7 +70,7 @@ fn published(name: &str, [stages, tensor, data]: [usize; 3], sequences: usize) -
         layers: shape.layers,
         stages,
         micro_batches: 16,
-        state: (shape.per_layer() as f64 * each) as u64,
+        state: (shape.layer_parameters(0) as f64 * each) as u64,
         kept: tokens * numbers / tensor as u64,
         table: (shape.table() as f64 * each) as u64,
         head: (shape.table() as f64 * each) as u64,

@@ -40,6 +40,7 @@ fn job(sizes: Coordinates) -> Result<(TrainingJob, Strategy)> {
 fn held(job: &TrainingJob, strategy: &Strategy, stage: usize) -> f64 {
     job.model.parameters_on_a_rank(&Portion {
         layers: strategy.layers_of(job.model.layers, stage),
+        dense: 0, // no model here has experts
         first: stage == 0,
         last: stage + 1 == strategy.pipeline,
         tensor: strategy.tensor,

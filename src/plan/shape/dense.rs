@@ -99,9 +99,9 @@ impl ModelShape {
     }
 }
 
-/// The parameters of a block, by a Llama's names in Hugging Face's files. Families that keep
+/// The parameters of block `layer`, by a Llama's names in Hugging Face's files. Families that keep
 /// several of these matrices in one tensor have as many parameters.
-pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
+pub(super) fn block(shape: &ModelShape, layer: usize) -> Vec<BlockParameter> {
     let matrix = BlockParameter::matrix::<&'static str>;
     let copied = BlockParameter::copied;
     let bias = BlockParameter::bias;
@@ -109,8 +109,9 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
     let d = shape.embd;
     let q = shape.q_width();
     let kv = shape.kv_width();
-    let ffn = dense.ffn;
-    let one_mlp = shape.experts().is_none();
+    let ffn = shape.ffn_of(layer);
+    let experts = shape.experts_of(layer);
+    let one_mlp = experts.is_none();
     let norms = dense.norms[0] + dense.norms[1];
     let vectors = |norm: usize| if norm < norms { dense.norm_vectors } else { 0 };
     let [q_norm, k_norm] = dense.qk_norms;
@@ -142,7 +143,7 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
     ];
     let has = all.into_iter().filter(|(has, _)| *has);
     let mut block: Vec<BlockParameter> = has.map(|(_, parameter)| parameter).collect();
-    if let Some(experts) = shape.experts() {
+    if let Some(experts) = experts {
         // Mixtral's names: gate, up and down.
         let matrices = |widths| {
             let inner = widths * ffn;
@@ -177,7 +178,7 @@ mod tests {
             assert_eq!(dense.parameters(), shape.parameters(), "{shape:?}");
             assert_eq!(on_a_rank(&dense), on_a_rank(&shape), "{shape:?}");
             assert_eq!(dense.decayed().1, shape.decayed().1, "{shape:?}");
-            assert_eq!(dense.block_matrices(), shape.block_matrices(), "{shape:?}");
+            assert_eq!(dense.matrices(), shape.matrices(), "{shape:?}");
             assert_eq!(dense.flops_per_token(), shape.flops_per_token());
             // This library's GPT keeps what candle's graph keeps, and GPT-2 the scores' masks.
             if shape.family != Family::Gpt {
@@ -223,7 +224,7 @@ mod tests {
         ] {
             let dense = Dense { norms, parallel, ..plain };
             assert_eq!(kept(dense), vectors, "{norms:?}");
-            assert_eq!(of(dense).per_layer() + 16, whole.per_layer() + parameters);
+            assert_eq!(of(dense).layer_parameters(0) + 16, whole.layer_parameters(0) + parameters);
         }
         // A byte for each number of two masks, which are half as large as numbers of 16 bits.
         assert_eq!(kept(Dense { dropout: true, ..plain }), 5.0);
@@ -260,7 +261,7 @@ mod tests {
         let attention = (24 * 8 + 24) + 2 * (12 * 8 + 12) + (8 * 24 + 8);
         let mlp = (10 * 8 + 10) + (8 * 10 + 8);
         let block = 2 * 16 + attention + 2 * 6 + mlp;
-        assert_eq!(shape.per_layer(), block);
+        assert_eq!(shape.layer_parameters(0), block);
         let all = 2 * 32 * 8 + 18 * 8 + 3 * block + 16;
         assert_eq!(shape.parameters(), all);
         let named = shape.named();

@@ -3,8 +3,10 @@
 
 use super::{BlockParameter, Family, ModelShape};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
-/// The experts of each block. Each is an MLP of the family's kind, with a width of its own.
+/// The experts of each block, but for [`Experts::dense_layers`]. Each is an MLP of the family's
+/// kind, with a width of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Experts {
     /// Experts of a block, on all ranks together.
@@ -20,6 +22,14 @@ pub struct Experts {
     /// times as wide.
     #[serde(default)]
     pub shared: usize,
+    /// Blocks at the beginning that have one MLP in place of experts, as in DeepSeek-V3
+    /// (arXiv 2412.19437): `first_k_dense_replace` in Hugging Face's files. A router in the first
+    /// layers is slow to balance (Dai et al., arXiv 2401.06066).
+    #[serde(default)]
+    pub dense_layers: usize,
+    /// Inner width of that MLP: `intermediate_size` beside the experts' `moe_intermediate_size`.
+    #[serde(default)]
+    pub dense_ffn: usize,
 }
 
 /// How a router makes scores of its logits, and selects experts by them.
@@ -122,7 +132,7 @@ impl Experts {
 }
 
 impl ModelShape {
-    /// The experts of each block, if it has such in place of an MLP.
+    /// The experts of the model's blocks, if they have such in place of an MLP.
     pub fn experts(&self) -> Option<Experts> {
         match self.family {
             Family::GptExperts { experts, .. } => Some(experts),
@@ -131,7 +141,33 @@ impl ModelShape {
         }
     }
 
-    /// Experts that compute for one token: 1 in a block with one MLP.
+    /// The experts of block `layer`, if it has such in place of an MLP.
+    pub fn experts_of(&self, layer: usize) -> Option<Experts> {
+        self.experts().filter(|experts| layer >= experts.dense_layers)
+    }
+
+    /// Inner width of the MLP of block `layer`, or of one of its experts.
+    pub fn ffn_of(&self, layer: usize) -> usize {
+        match self.experts() {
+            Some(experts) if layer < experts.dense_layers => experts.dense_ffn,
+            _ => self.ffn(),
+        }
+    }
+
+    /// How many of the blocks `layers` have one MLP where the model's others have experts.
+    pub fn dense_among(&self, layers: &Range<usize>) -> usize {
+        let first = self.experts().map_or(0, |experts| experts.dense_layers);
+        layers.end.min(first).saturating_sub(layers.start)
+    }
+
+    /// Blocks that are alike: how many, and the index of one. First those with one MLP in place of
+    /// experts, then all others.
+    pub(in crate::plan) fn kinds(&self) -> [(usize, usize); 2] {
+        let dense = self.dense_among(&(0..self.layers));
+        [(dense, 0), (self.layers - dense, dense)]
+    }
+
+    /// Experts that compute for one token in a block that has such: 1 in a model without.
     pub fn chosen(&self) -> usize {
         self.experts().map_or(1, |experts| experts.chosen)
     }
@@ -144,7 +180,8 @@ impl ModelShape {
         let dense = self.dense();
         let matrices = if dense.gated { 3 } else { 2 };
         let expert = matrices * dense.ffn as u64 * self.embd as u64;
-        self.layers as u64 * number.saturating_sub(chosen) as u64 * expert
+        let [_, (layers, _)] = self.kinds();
+        layers as u64 * number.saturating_sub(chosen) as u64 * expert
     }
 }
 
@@ -183,7 +220,7 @@ mod tests {
     use super::super::LlamaExtra;
     use super::super::tests::llama_3_8b;
     use super::*;
-    use crate::plan::{AttentionScores, DropoutMasks, Kept};
+    use crate::plan::{AttentionScores, DropoutMasks, Kept, Shards};
 
     /// Jiang et al., arXiv 2401.04088: 46.7 billion parameters, of which 12.9 billion compute for a
     /// token.
@@ -208,6 +245,105 @@ mod tests {
         let kept = |shape| Kept::of(shape, 2.0, AttentionScores::None, DropoutMasks::None);
         let more = kept(&mixtral).on_a_rank(1, 1) - kept(&llama_3_8b()).on_a_rank(1, 1);
         assert_eq!(more, 2.0 * (4.0 * 4096.0 + 3.0 * 14_336.0));
+    }
+
+    /// DeepSeek-V3 (arXiv 2412.19437), without the layer that predicts a second token: 671 billion
+    /// parameters, of which 37 billion compute for a token. Latent attention, which no shape has,
+    /// is counted here.
+    #[test]
+    fn deepseek_v3_has_the_published_counts() {
+        let experts = Experts {
+            number: 256,
+            chosen: 8,
+            selection: Selection { bias: true, ..Selection::default() },
+            shared: 1,
+            dense_layers: 3,
+            dense_ffn: 18_432,
+            ..Experts::default()
+        };
+        let Family::Llama(extra) = llama_3_8b().family else {
+            unreachable!();
+        };
+        let extra = LlamaExtra { kv_heads: 128, ffn: 2048, experts: Some(experts), ..extra };
+        let shape = ModelShape {
+            vocabulary: 129_280,
+            block: 4096,
+            layers: 61,
+            heads: 128,
+            embd: 7168,
+            family: Family::Llama(extra),
+        };
+        let queries = (7168 + 1) * 1536 + 1536 * 128 * (128 + 64);
+        let keys = 7168 * (512 + 64) + 512 + 512 * 128 * (128 + 128);
+        let latent = queries + keys + 128 * 128 * 7168;
+        let all = shape.parameters() - 61 * 4 * 7168 * 7168 + 61 * latent;
+        assert_eq!(all, 671_026_419_200);
+        assert_eq!(shape.idle(), 58 * 248 * 3 * 7168 * 2048);
+        assert_eq!((all - shape.idle()) / 1_000_000_000, 37);
+        assert_eq!(shape.decayed().1 + shape.not_decayed().1, shape.parameters());
+        assert_eq!(shape.named().len(), 1 + 61 * 6 + 3 * 3 + 58 * (2 + 257 * 3) + 2);
+    }
+
+    /// A dense block and two with experts, by hand: lists, stages, tensor ranks, FLOPs.
+    #[test]
+    fn a_dense_first_block_is_counted_where_it_is() {
+        let experts = Experts {
+            number: 4,
+            chosen: 1,
+            shared: 1,
+            dense_layers: 1,
+            dense_ffn: 10,
+            ..Experts::default()
+        };
+        let shape = ModelShape {
+            vocabulary: 5,
+            block: 3,
+            layers: 3,
+            heads: 2,
+            embd: 4,
+            family: Family::GptExperts { ffn: 6, experts },
+        };
+        let (norms, attention) = (2 * 4, (12 + 4) * 4);
+        let (router, expert) = (4 * 4, 2 * 4 * 6);
+        let first = norms + attention + 2 * 4 * 10;
+        let other = norms + attention + router + 5 * expert;
+        assert_eq!([0, 1, 2].map(|layer| shape.layer_parameters(layer)), [first, other, other]);
+        assert_eq!(shape.largest_layer(), other);
+        let [table, positions, last_norm] = [5 * 4, 3 * 4, 4];
+        let all = table + positions + first + 2 * other + last_norm;
+        assert_eq!(shape.parameters(), all);
+        assert_eq!(shape.not_decayed(), (7, 3 * norms + last_norm));
+        assert_eq!(shape.decayed(), (2 + 4 + 2 * 13, all - 3 * norms - last_norm));
+        let named = shape.named();
+        assert!(named.contains(&("blocks.0.fc.weight".to_string(), vec![10, 4])));
+        assert!(!named.iter().any(|(name, _)| name.starts_with("blocks.0.experts")));
+
+        // By stages, with a copy of the table.
+        let stages = [0..1, 1..3].map(|layers| shape.stage_parameters(&layers));
+        let last = 2 * other + last_norm + table;
+        assert_eq!(stages, [table + positions + first, last]);
+        let shards = Shards { shape, tensor: 2, pipeline: 2, sequence: false, rows: 6 };
+        let copied = 3 * norms + 2 * router + positions + last_norm;
+        let of_two = (all - table - copied) / 2 + copied + 3 * 4;
+        assert_eq!(shards.parameters(&[0..1, 1..3]), of_two);
+
+        let idle = 2 * 3 * expert;
+        assert_eq!(shape.idle(), idle);
+        assert_eq!(shape.forward_flops_per_token(), 2 * (all - idle));
+        let products = 3 * attention + 2 * 4 * 10 + 2 * (router + 2 * expert) + table;
+        let attended = 2 * 2 * 4 * 3 * 3;
+        assert_eq!(shape.matmul_flops_per_token(), 3 * (2 * products + attended));
+
+        // Copies of a token are for experts: two of each chosen one, and the shared one's.
+        let masks = DropoutMasks::None;
+        let [first, other] =
+            [0, 1].map(|layer| Kept::of_layer(&shape, layer, 1.0, AttentionScores::None, masks));
+        let heads = 4.0 * 4.0;
+        assert_eq!([first.whole, first.divided], [0.0, heads + 2.0 * 10.0]);
+        assert_eq!([other.whole, other.divided], [3.0 * 4.0, heads + 2.0 * 2.0 * 6.0]);
+        let blocks = first.on_a_rank(2, 1) + 2.0 * other.on_a_rank(2, 1);
+        let ends: f64 = shards.kept_by_the_ends(masks).iter().sum();
+        assert_eq!(shards.activations(1, masks), 4.0 * 3.0 * (ends + blocks));
     }
 
     /// Two of eight experts, each half as wide as a GPT's MLP, compute as much as that MLP, and the

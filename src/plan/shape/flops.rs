@@ -32,7 +32,7 @@ impl ModelShape {
     /// (Narayanan et al., arXiv 2104.04473, equation 3; Korthikanti et al., arXiv 2205.05198,
     /// equation 7), and of attention.
     pub fn matmul_flops_per_token(&self) -> u64 {
-        let matrices = self.layers as u64 * self.block_matrices() - self.idle();
+        let matrices = self.matrices() - self.idle();
         3 * self.forward_flops(matrices + self.head_flops() / 2, self.block)
     }
 

@@ -3,14 +3,14 @@
 use super::{BlockParameter, Family, ModelShape, Named, dense, experts};
 
 impl ModelShape {
-    /// The parameters of every block, in the order of the model. A Llama's have their names in
+    /// The parameters of block `layer`, in the order of the model. A Llama's have their names in
     /// Hugging Face's files.
-    pub fn block_parameters(&self) -> Vec<BlockParameter> {
+    pub fn block_parameters(&self, layer: usize) -> Vec<BlockParameter> {
         let matrix = BlockParameter::matrix::<&'static str>;
         let copied = BlockParameter::copied;
         let bias = BlockParameter::bias;
         let d = self.embd;
-        let ffn = 4 * d;
+        let ffn = self.ffn_of(layer);
         match self.family {
             Family::Gpt | Family::Gpt2 => {
                 let all = [
@@ -30,7 +30,7 @@ impl ModelShape {
                 let biases = self.family == Family::Gpt2;
                 all.into_iter().filter(|all| biases || !all.name.ends_with("bias")).collect()
             }
-            Family::GptExperts { ffn, experts } => {
+            Family::GptExperts { .. } => {
                 let mut all = vec![
                     copied("ln1.weight", d),
                     copied("ln2.weight", d),
@@ -38,10 +38,15 @@ impl ModelShape {
                     matrix("proj.weight", d, d),
                 ];
                 let matrices = |widths| [("fc", widths * ffn, d), ("out", d, widths * ffn)];
-                all.extend(experts::block(&experts, ["", "router"], d, matrices));
+                match self.experts_of(layer) {
+                    None => all.extend([matrix("fc.weight", ffn, d), matrix("out.weight", d, ffn)]),
+                    Some(rules) => {
+                        all.extend(experts::block(&rules, ["", "router"], d, matrices));
+                    }
+                }
                 all
             }
-            Family::Llama(_) | Family::Dense(_) => dense::block(self),
+            Family::Llama(_) | Family::Dense(_) => dense::block(self, layer),
         }
     }
 
@@ -57,9 +62,9 @@ impl ModelShape {
     ///
     /// # Panics
     ///
-    /// If the family's blocks have no parameter of this name.
+    /// If this block has no parameter of this name.
     pub fn block_named(&self, layer: usize, part: &str) -> Named {
-        let all = self.block_parameters();
+        let all = self.block_parameters(layer);
         let found = all.iter().find(|parameter| parameter.name == part);
         let dims = found.map(BlockParameter::dims);
         let name = format!("{}.{part}", self.block_name(layer));
@@ -101,11 +106,10 @@ impl ModelShape {
     pub fn named(&self) -> Vec<Named> {
         let mut all = vec![self.table_named()];
         all.extend(self.positions_named());
-        let block = self.block_parameters();
         for layer in 0..self.layers {
             let prefix = self.block_name(layer);
-            let named = |part: &BlockParameter| (format!("{prefix}.{}", part.name), part.dims());
-            all.extend(block.iter().map(named));
+            let named = |part: BlockParameter| (format!("{prefix}.{}", part.name), part.dims());
+            all.extend(self.block_parameters(layer).into_iter().map(named));
         }
         all.extend(self.last_norm_named());
         all.extend(self.head_named());

@@ -47,9 +47,9 @@ impl Time {
     }
 }
 
-/// FLOPs of one layer's forward pass for one token, with attention's as a mean of all layers.
+/// FLOPs of one layer's forward pass for one token, as a mean of all layers.
 pub fn layer_flops(model: &ModelShape) -> u64 {
-    2 * model.block_matrices() + layer_attention_flops(model)
+    2 * model.matrices() / model.layers.max(1) as u64 + layer_attention_flops(model)
 }
 
 /// Attention's part of [`layer_flops`].

@@ -50,7 +50,7 @@ pub(super) fn zero_life() -> String {
     const WIDE: f64 = 84.0;
     const ROW: f64 = 36.0;
     const TOP: f64 = 26.0;
-    let of = |stage| zero_memory(stage, BABY.per_layer(), RANKS as u64, BytesEach::F32);
+    let of = |stage| zero_memory(stage, BABY.layer_parameters(0), RANKS as u64, BytesEach::F32);
     let [whole, sliced] = [of(0), of(3)];
     let mut sketch = Sketch::default();
     let rows = MOMENTS.len() as f64;
