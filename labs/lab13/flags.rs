@@ -69,6 +69,9 @@ pub struct ExpertFlags {
     /// Experts beside these, which compute for every token
     #[arg(long, default_value_t = 0, value_parser = whole(0..=1 << 10))]
     pub shared: usize,
+    /// Layers at the beginning with one MLP in place of experts
+    #[arg(long, default_value_t = 0, value_parser = whole(0..=1 << 10), hide_short_help = true)]
+    pub dense_layers: usize,
     /// The factor of the balancing loss [default: 0.01, or 0 with --bias]
     #[arg(long, value_parser = number::<f64>(is_not_negative, "0 or more"))]
     pub aux_loss: Option<f64>,

@@ -16,7 +16,7 @@ use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::{Experts, Family, ModelShape, Selection};
+use shardlab::plan::{Experts, Family, ModelShape};
 use shardlab::train::Config;
 use std::path::Path;
 
@@ -72,7 +72,9 @@ pub fn run(mut args: Args) -> Result<()> {
     let rules = rules(&args, &strategy)?;
     let corpus = args.train.data.corpus()?;
     let mut config = args.train.resolve(strategy.data, Some(args.steps), &corpus)?.under(&strategy);
-    config.shape.family = Family::GptExperts { ffn: 2 * config.shape.embd, experts: rules };
+    let embd = config.shape.embd;
+    let rules = Experts { dense_ffn: 4 * embd, ..rules };
+    config.shape.family = Family::GptExperts { ffn: 2 * embd, experts: rules };
     args.strategy.ensure_divides(&config.shape)?;
     strategy.check(&config.shape)?;
     strategy.ensure_trainable()?;
@@ -146,8 +148,15 @@ fn rules(args: &Args, strategy: &Strategy) -> Result<Experts, BadInput> {
         return Err(BadInput::new(what, format!("give --top {number} at most, or more --experts")));
     }
     // With one expert of a token nothing is left of its score in a normalized weight.
-    let shared = args.experts.shared;
-    let rules = Experts { number, chosen, normalized: chosen > 1, selection, shared };
+    let rules = Experts {
+        number,
+        chosen,
+        normalized: chosen > 1,
+        selection,
+        shared: args.experts.shared,
+        dense_layers: args.experts.dense_layers,
+        ..Experts::default()
+    };
     let Some(groups) = selection.groups else {
         return Ok(args.broken.map_or(rules, |broken| broken.experts(rules)));
     };
@@ -196,7 +205,8 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     if let Some(first) = &first {
         screen.say(format!("\n{}", apparatus::table_of_bytes(screen, &first.sent)));
     }
-    let heat = apparatus::heat(&steps, lab.strategy.expert);
+    let first_layer = lab.rules.dense_layers;
+    let heat = apparatus::heat(&steps, lab.strategy.expert, first_layer);
     screen.say(format!("\n{}", heat.render(screen)));
     if lab.rules.selection.capacity.is_some() {
         screen.say(screen.row("dropped", &apparatus::dropped(&steps)));
@@ -206,7 +216,7 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if let Some(waiting) = &waiting {
-        let timeline = waiting.timeline(steps.len());
+        let timeline = waiting.timeline(steps.len(), first_layer);
         screen.say(format!("\n{}", timeline.render(screen)));
         screen.say(screen.wrap(&waiting.words(screen), 2));
     }
@@ -252,13 +262,8 @@ struct First {
 }
 
 fn first_step(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<First> {
-    let plainest = Selection::default();
-    let rules = Experts {
-        normalized: true,
-        selection: plainest,
-        shared: 0,
-        ..lab.rules
-    };
+    let Experts { number, chosen, .. } = lab.rules;
+    let rules = Experts { number, chosen, normalized: true, ..Experts::default() };
     let seed = lab.config.seed;
     let beside = lesson::compare_with_expert_parallel(comm, rules, seed)?;
     let sent = apparatus::gathered(comm, rules, seed)?;

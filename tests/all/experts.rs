@@ -1,6 +1,6 @@
 //! Models with experts on several ranks.
 
-use crate::suite::{context, experts as suite, selection};
+use crate::suite::{context, experts as suite, selection, trained};
 use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
@@ -55,7 +55,7 @@ fn a_mesh_selects_what_one_rank_selects() {
         "dp=2,pp=2,ep=2,m=2,zero=1,recompute=full",
     ] {
         let ranks = strategy.parse::<Strategy>().unwrap().ranks();
-        let family = selection::FAMILY;
+        let family = trained::SELECTING;
         launch::run(ranks, |comm| {
             context::a_mesh_trains_what_one_rank_trains(&comm, family, strategy)
         })

@@ -18,7 +18,7 @@ fn every_job_passes_the_checks() {
         "--ranks 2 --dtype bf16",
         "--ranks 2 --reduce-dtype bf16",
         "--bias --scores sigmoid --groups 4 --routed-scaling 2.5 --shared 1",
-        "--ranks 2 --bias --grad-accum 2",
+        "--ranks 2 --bias --grad-accum 2 --dense-layers 1",
         "--ranks 2 --capacity 1.25",
         "--ranks 2 --capacity 0.5 --drop last",
     ] {
@@ -154,6 +154,7 @@ fn what_ranks_cannot_share_is_refused() {
             "--top 2 is more than a token's groups have: 1 experts",
         ),
         ("--capacity 0", "more than 0"),
+        ("--dense-layers 2", "dense"),
         ("--capacity 1 --break average-all", "--break"),
         ("--show buys --experts 8", "--experts"),
     ] {

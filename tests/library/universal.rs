@@ -1,6 +1,6 @@
 //! Universal checkpoints: from any number of ranks to any other, bit for bit, and what is refused.
 
-use crate::suite::trained::loss_rounding;
+use crate::suite::trained::{SELECTING, loss_rounding};
 use crate::suite::universal as suite;
 use shardlab::checkpoint::universal::{Universal, merge};
 use shardlab::comm::Comm;
@@ -132,6 +132,19 @@ fn from_experts_to_experts() {
         ("dp=4,ep=4,zero=1", ["dp=2,tp=2,ep=2", "dp=1", "dp=2,cp=2,ep=4,zero=3"]),
     ] {
         from_a_mesh(family, from, to);
+    }
+}
+
+/// Routers with biases, groups of experts and a shared one: biases are where the loads have moved
+/// them, and move on from there.
+#[test]
+fn from_biases_to_biases() {
+    for (from, to) in [
+        ("dp=2,ep=2,zero=1", ["dp=4,ep=4,zero=3", "dp=1", "pp=2"]),
+        ("dp=4,ep=4", ["dp=2,ep=2,zero=2", "tp=2", "dp=2,pp=2,ep=2"]),
+        ("dp=2,tp=2,ep=2,zero=1", ["cp=2,ep=2", "dp=4,ep=2", "dp=3,zero=3"]),
+    ] {
+        from_a_mesh(SELECTING, from, to);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Routers that select as DeepSeek-V3's: sigmoids, groups, a shared expert, and a bias that loads
 //! move. The first block has one MLP, as the first three of DeepSeek-V3 have.
 
-use super::trained::{checkpoints, config};
+use super::trained::{SELECTING, checkpoints, config};
 use kit::parity;
 use shardlab::checkpoint::{Resume, universal};
 use shardlab::comm::Comm;
@@ -10,36 +10,17 @@ use shardlab::difference::same_bits;
 use shardlab::model::{Auxiliary, Gpt};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::{Capacity, Drops, Experts, Family, Groups, Scores, Selection};
+use shardlab::plan::{Capacity, Drops, Experts, Family};
 use shardlab::tensor::Params;
 use shardlab::train::{Config, Training};
 use std::path::Path;
-
-pub const FAMILY: Family = Family::GptExperts {
-    ffn: 32,
-    experts: Experts {
-        number: 8,
-        chosen: 2,
-        normalized: true,
-        selection: Selection {
-            scores: Scores::Sigmoid,
-            groups: Some(Groups { number: 4, chosen: 2 }),
-            bias: true,
-            factor: 2.5,
-            capacity: None,
-        },
-        shared: 1,
-        dense_layers: 1,
-        dense_ffn: 48,
-    },
-};
 
 const STEPS: usize = 3;
 
 /// A training for a mesh, without a loss that balances: its f would be another one on one rank.
 fn job(strategy: &Strategy) -> (Config, Corpus) {
     config(strategy.data, |config| {
-        config.shape.family = FAMILY;
+        config.shape.family = SELECTING;
         config.clip = 0.1;
         config.grad_accum = strategy.micro_batches.unwrap_or(2);
         config.auxiliary = Auxiliary::default();
@@ -130,7 +111,7 @@ pub fn each_rank_drops_its_own(world: &Comm) -> anyhow::Result<()> {
     };
     for drops in [Drops::Lightest, Drops::Last] {
         let (mut config, corpus) = job(&strategy);
-        let Family::GptExperts { ffn, mut experts } = FAMILY else {
+        let Family::GptExperts { ffn, mut experts } = SELECTING else {
             unreachable!()
         };
         let capacity = Capacity { factor: 1.1, drops };

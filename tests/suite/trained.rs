@@ -8,10 +8,31 @@ use shardlab::mesh::Coordinates;
 use shardlab::model::Gpt;
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Ddp, Strategy, Zero};
+use shardlab::plan::{Experts, Family, Groups, Scores, Selection};
 use shardlab::tensor::{Params, Stored};
 use shardlab::train::{AdamW, Config, Training, clip_scale, global_norm};
 use std::collections::BTreeMap;
 use std::path::Path;
+
+/// A GPT whose routers select as DeepSeek-V3's.
+pub const SELECTING: Family = Family::GptExperts {
+    ffn: 32,
+    experts: Experts {
+        number: 8,
+        chosen: 2,
+        normalized: true,
+        selection: Selection {
+            scores: Scores::Sigmoid,
+            groups: Some(Groups { number: 4, chosen: 2 }),
+            bias: true,
+            factor: 2.5,
+            capacity: None,
+        },
+        shared: 1,
+        dense_layers: 1,
+        dense_ffn: 48,
+    },
+};
 
 /// What a training leaves: of each step its loss and its gradients' norm, and the weights after the
 /// last.

@@ -110,12 +110,8 @@ pub fn table_of_bytes(screen: &Screen, sent: &Sent) -> String {
         ],
     ];
     let heads = ["one layer", "copies", "even load", "bytes", "of them"];
-    let words = format!(
-        "Copies of each token that leave its rank; all ranks' bytes, forward and back. Gathering \
-         sends less only with k > e: here k = {}, e = {ranks}.",
-        rules.chosen
-    );
-    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
+    let words = "Copies of a token that leave its rank; bytes of all ranks, both passes.";
+    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(words, 2))
 }
 
 /// Experts and ranks of the picture.

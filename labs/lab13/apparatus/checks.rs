@@ -2,6 +2,7 @@
 //! choices.
 
 use super::bytes::{bytes_of_counts, ways};
+use super::job::expert_layers;
 use super::load::largest_share;
 use super::routed::ENOUGH;
 use super::{Measured, OneRank, Taken};
@@ -122,7 +123,7 @@ fn check_parity(checks: &mut Checks, config: &Config, one: &OneRank, all: &[Meas
 
 /// Checks that every copy was counted once.
 fn check_counted(checks: &mut Checks, config: &Config, mut steps: impl Iterator<Item = u64>) {
-    let each = config.shape.chosen() * config.shape.layers;
+    let each = config.shape.chosen() * expert_layers(&config.shape);
     let expected = (each * config.tokens_per_step()) as u64;
     let found = steps.find(|&counted| counted != expected).unwrap_or(expected);
     checks.check_equal(
@@ -260,7 +261,7 @@ fn sends_as_expected(config: &Config, strategy: &Strategy, taken: &Taken) -> boo
     let number = shape.experts().map_or(0, |experts| experts.number);
     let ranks = strategy.data * strategy.context;
     let groups = ranks / strategy.expert * strategy.tensor;
-    let layers = (shape.layers * config.grad_accum) as u64;
+    let layers = (expert_layers(shape) * config.grad_accum) as u64;
     let copies = ways(forwards) * taken.routed.leaving;
     let experts = copies * (shape.embd * config.precision.bytes()) as u64
         + layers * groups as u64 * bytes_of_counts(strategy.expert, number, forwards);

@@ -10,7 +10,7 @@ use shardlab::mesh::Axis;
 use shardlab::model::{Balance, Build, Load, Pass};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::Experts;
+use shardlab::plan::{Experts, ModelShape};
 use shardlab::tensor::Params;
 use shardlab::train::{Config, Setup, Training};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub struct Taken {
     pub balancing: f64,
     /// By which gradients were clipped.
     pub norm: f64,
-    /// Copies for each expert of each layer.
+    /// Copies for each expert of each layer that has such.
     pub copies: Vec<Vec<u64>>,
     /// Of all ranks together; tensor ranks have the same choices, each of which counts.
     pub routed: Routed,
@@ -143,7 +143,7 @@ impl Job<'_> {
         world.all_reduce(&mut balancing, Reduce::Sum)?;
         // Each tensor rank has seen the same, and each data rank has its part of the mean.
         let tensor = training.tensor.group().size() as u64;
-        let layers = self.config.shape.layers;
+        let layers = expert_layers(&self.config.shape);
         let mut all: Vec<u64> = seen.copies.concat();
         let copies: u64 = all.iter().sum();
         let own = match self.broken {
@@ -220,6 +220,11 @@ fn norm_bytes(strategy: &Strategy) -> f64 {
     (ranks / each * 2 * (each - 1) * (4 + 16)) as f64
 }
 
+/// Layers with experts.
+pub fn expert_layers(shape: &ModelShape) -> usize {
+    shape.layers - shape.dense_among(&(0..shape.layers))
+}
+
 /// This rank's parameters.
 pub fn params(training: &Training) -> &Params {
     &training.stages.chunks[0].params
@@ -258,7 +263,7 @@ impl Seen {
         let here = training.tensor.experts(number);
         let mut seen = Seen {
             balancing: 0.0,
-            copies: vec![vec![0; number]; shape.layers],
+            copies: vec![vec![0; number]; expert_layers(shape)],
             routed: Routed::default(),
             dropped: [0; 2],
         };
@@ -266,8 +271,10 @@ impl Seen {
             let experts = shape.experts()?;
             Some(experts.selection.capacity?.most(load.tokens, &experts) as u64)
         };
-        let names: BTreeMap<String, usize> = (0..shape.layers)
-            .map(|layer| (format!("{}.experts", shape.block_name(layer)), layer))
+        let layers = (0..shape.layers).filter(|&layer| shape.experts_of(layer).is_some());
+        let names: BTreeMap<String, usize> = layers
+            .map(|layer| format!("{}.experts", shape.block_name(layer)))
+            .zip(0..)
             .collect();
         let micro_batches = training.micro_batches() as f64;
         for balance in balances {

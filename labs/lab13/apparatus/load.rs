@@ -3,8 +3,9 @@
 use super::Taken;
 use kit::show::{Heat, Panel, percent};
 
-/// Copies for each expert beside an even load, step by step: of the first layer and of the last.
-pub fn heat(steps: &[Taken], ranks: usize) -> Heat<'static> {
+/// Copies for each expert beside an even load, step by step: of the first layer with experts, which
+/// is layer `first` of the model, and of the last.
+pub fn heat(steps: &[Taken], ranks: usize, first: usize) -> Heat<'static> {
     let layers = steps.first().map_or(0, |step| step.copies.len());
     let number = steps.first().map_or(0, |step| step.copies[0].len());
     let panel = |layer: usize| {
@@ -15,7 +16,7 @@ pub fn heat(steps: &[Taken], ranks: usize) -> Heat<'static> {
                 of_expert.push(share);
             }
         }
-        Panel { title: format!("layer {layer}"), cells }
+        Panel { title: format!("layer {}", first + layer), cells }
     };
     let shown = if layers > 1 { vec![0, layers - 1] } else { vec![0] };
     let rank = |expert: usize| expert * ranks / number;

@@ -7,6 +7,7 @@ use shardlab::checkpoint::{Checkpoints, Resume};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::same_bits;
 use shardlab::parallel::Strategy;
+use shardlab::train::Training;
 use std::ops::Range;
 use std::path::Path;
 
@@ -28,20 +29,24 @@ pub fn resumed(job: &Job, strategy: &Strategy, world: &Comm, dir: &Path) -> Resu
     let mut second = job.begin(strategy, world)?.training;
     let found = checkpoints.resume::<()>(&Resume::Path(folder), &mut second.zero)?;
     found.context("the checkpoint that was saved is not there")?;
+    let [saved, mut loaded] = [values(&mut first)?, values(&mut second)?];
+    let specs = params(&second).specs();
     if job.broken == Some(Break::OneRanksExperts)
         && let Some(experts) = second.replicas.experts()
     {
         // What every rank reads is what the first one wrote.
-        let params = params(&second);
-        for spec in params.specs().iter().filter(|spec| spec.whole.expert) {
-            experts.broadcast(&mut params.values_mut()[spec.range()], 0)?;
+        for spec in specs.iter().filter(|spec| spec.whole.expert) {
+            experts.broadcast(&mut loaded[spec.range()], 0)?;
         }
     }
-    let [saved, loaded] = [params(&first), params(&second)];
-    let differs =
-        |range: Range<usize>| !same_bits(&saved.values()[range.clone()], &loaded.values()[range]);
-    let specs = saved.specs().iter();
-    let mut lost = [specs.filter(|spec| differs(spec.range())).count() as u64];
+    let differs = |range: Range<usize>| !same_bits(&saved[range.clone()], &loaded[range]);
+    let mut lost = [specs.iter().filter(|spec| differs(spec.range())).count() as u64];
     world.all_reduce(&mut lost, Reduce::Sum)?;
     Ok(lost[0] as usize)
+}
+
+/// This rank's parameters in f32.
+fn values(training: &mut Training) -> Result<Vec<f32>> {
+    let Training { zero, stages, .. } = training;
+    zero.whole(|| Ok(stages.chunks[0].params.values().to_vec()))
 }

@@ -18,6 +18,7 @@ const TURNS: usize = 6;
 
 /// One layer's experts on all ranks.
 pub struct Waiting {
+    /// Among those with experts.
     pub layer: usize,
     /// Copies that each rank's experts have.
     pub copies: Vec<u64>,
@@ -122,8 +123,8 @@ impl Waiting {
         self.longest().iter().sum::<f64>() / self.even.iter().sum::<f64>() - 1.0
     }
 
-    /// What each rank does meanwhile.
-    pub fn timeline(&self, step: usize) -> Timeline<'static> {
+    /// What each rank does meanwhile. The first layer with experts is layer `first` of the model.
+    pub fn timeline(&self, step: usize, first: usize) -> Timeline<'static> {
         let longest = self.longest();
         let row = |(rank, &[forward, backward]): (usize, &[f64; 2])| {
             let part = |activity, start: f64, seconds: f64| Interval {
@@ -142,7 +143,7 @@ impl Waiting {
         Timeline {
             title: format!(
                 "Layer {}'s experts in step {step}: everyone waits for rank {}",
-                self.layer,
+                first + self.layer,
                 self.last()
             ),
             rows: self.seconds.iter().enumerate().map(row).collect(),
@@ -179,7 +180,7 @@ mod tests {
     fn all_wait_for_the_last_rank_twice() {
         let waiting = waiting();
         assert_eq!((waiting.last(), waiting.cost()), (0, 0.5));
-        let timeline = waiting.timeline(7);
+        let timeline = waiting.timeline(7, 0);
         let waits: f64 = timeline.rows[1]
             .1
             .iter()
