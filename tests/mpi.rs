@@ -493,8 +493,8 @@ fn finish_after(mut command: Command, meanwhile: impl FnOnce(u32) -> Result<()>)
     }
 }
 
-/// The processes that a process has started, and that have not ended. One that it has not yet waited
-/// for has: where mpirun hangs, it waits for none.
+/// The processes that a process has started, and that have not ended. One that has, and for which
+/// it has not yet waited, is not among them: an mpirun that hangs waits for none.
 fn children(process: u32) -> Result<Vec<String>> {
     let mut ps = Command::new("ps");
     ps.args(["-o", "pid=,stat=", "--ppid", &process.to_string()]);

@@ -72,7 +72,15 @@ pub fn run(mut args: Args) -> Result<()> {
     let rules = rules(&args, &strategy)?;
     let corpus = args.train.data.corpus()?;
     let mut config = args.train.resolve(strategy.data, Some(args.steps), &corpus)?.under(&strategy);
-    let embd = config.shape.embd;
+    let ModelShape { embd, layers, .. } = config.shape;
+    if rules.dense_layers >= layers {
+        let what = format!(
+            "--dense-layers {} leaves none of {layers} layers to experts",
+            rules.dense_layers
+        );
+        let help = format!("give --dense-layers {} at most, or more --layers", layers - 1);
+        return Err(BadInput::new(what, help).into());
+    }
     let rules = Experts { dense_ffn: 4 * embd, ..rules };
     config.shape.family = Family::GptExperts { ffn: 2 * embd, experts: rules };
     args.strategy.ensure_divides(&config.shape)?;
