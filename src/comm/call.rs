@@ -17,6 +17,7 @@ named! {
         StartReduce = "start_reduce",
         StartAllGather = "start_all_gather",
         StartReduceScatter = "start_reduce_scatter",
+        StartAllToAllV = "start_all_to_all_v",
         Reduce = "reduce",
         Broadcast = "broadcast",
         AllGather = "all_gather",
@@ -40,6 +41,7 @@ impl CallKind {
             CallKind::StartReduce => CallKind::Reduce,
             CallKind::StartAllGather => CallKind::AllGather,
             CallKind::StartReduceScatter => CallKind::ReduceScatter,
+            CallKind::StartAllToAllV => CallKind::AllToAllV,
             blocking => blocking,
         }
     }

@@ -97,8 +97,8 @@ pub struct Comm {
 }
 
 impl Comm {
-    /// The largest tag of a message that every MPI library accepts.
-    pub const MAX_TAG: u16 = 32_767;
+    /// The largest tag of a message. Every MPI library accepts one more, which the transport uses.
+    pub const MAX_TAG: u16 = 32_766;
 
     fn new(transport: Arc<dyn Transport>) -> Comm {
         Comm { transport, name: None, label: None, tag: 0 }
@@ -266,7 +266,8 @@ impl Comm {
     /// the difference.
     #[track_caller]
     pub fn start_all_reduce<T: Element>(&self, data: Vec<T>, op: Reduce) -> Result<Pending<T>> {
-        self.start(self.describe::<T>(CallKind::StartAllReduce, data.len(), Some(op), None)?, data)
+        let call = self.describe::<T>(CallKind::StartAllReduce, data.len(), Some(op), None)?;
+        self.start(call, None, data)
     }
 
     /// Starts a reduction that continues while this rank computes. `root` gets its vector back with
@@ -283,7 +284,7 @@ impl Comm {
         root: usize,
     ) -> Result<Pending<T>> {
         let call = self.describe::<T>(CallKind::StartReduce, data.len(), Some(op), Some(root))?;
-        self.start(call, data)
+        self.start(call, None, data)
     }
 
     /// Starts an all-gather that continues while this rank computes. `all` has `size()` equal
@@ -297,7 +298,7 @@ impl Comm {
         let part = all.len() / self.size();
         let call = self.describe::<T>(CallKind::StartAllGather, part, None, None)?;
         self.check_parts(&call, all.len())?;
-        self.start(call, all)
+        self.start(call, None, all)
     }
 
     /// Starts a reduce-scatter that continues while this rank computes. `all` has `size()` equal
@@ -311,7 +312,31 @@ impl Comm {
         let part = all.len() / self.size();
         let call = self.describe::<T>(CallKind::StartReduceScatter, part, Some(op), None)?;
         self.check_parts(&call, all.len())?;
-        self.start(call, all)
+        self.start(call, None, all)
+    }
+
+    /// Starts an [`all_to_all_v`](Comm::all_to_all_v) that continues while this rank computes.
+    /// [`Pending`] hands back what has arrived: `expects[q]` elements from each rank q.
+    ///
+    /// Ranks compare their counts first, and wait for each other in that all-gather. Only the data
+    /// travels while they compute.
+    ///
+    /// # Errors
+    /// Those of [`Comm::all_to_all_v`], and of [`Comm::start_all_reduce`].
+    #[track_caller]
+    pub fn start_all_to_all_v<T: Element>(
+        &self,
+        mut send: Vec<T>,
+        sends: &[usize],
+        expects: &[usize],
+    ) -> Result<Pending<T>> {
+        // A sum that overflows fits no slice.
+        let arriving = expects.iter().fold(0usize, |sum, &count| sum.saturating_add(count));
+        let lens = [send.len(), arriving];
+        let (call, counts) =
+            self.compare_counts::<T>(CallKind::StartAllToAllV, [sends, expects], lens)?;
+        send.resize(send.len() + arriving, T::zeroed());
+        self.start(call, Some(counts), send)
     }
 
     /// Like [`Comm::all_reduce`], but only `root` ends with the result. The other ranks' `data`
@@ -441,9 +466,26 @@ impl Comm {
         recv: &mut [T],
         expects: &[usize],
     ) -> Result<()> {
+        let lens = [send.len(), recv.len()];
+        let (call, counts) =
+            self.compare_counts::<T>(CallKind::AllToAllV, [sends, expects], lens)?;
+        let send = bytemuck::cast_slice(send);
+        let recv = bytemuck::cast_slice_mut(recv);
+        self.counted(&call, || self.transport.exchange(&call, &counts, send, recv))
+    }
+
+    /// Describes an all-to-all with unequal parts, or refuses it: this rank's counts must add up to
+    /// `lens`, and ranks must expect what others send.
+    #[track_caller]
+    fn compare_counts<T: Element>(
+        &self,
+        kind: CallKind,
+        [sends, expects]: [&[usize]; 2],
+        lens: [usize; 2],
+    ) -> Result<(Call, Counts)> {
         let size = self.size();
-        let call = self.describe::<T>(CallKind::AllToAllV, 0, None, None)?;
-        for (counts, elements) in [(sends, send.len()), (expects, recv.len())] {
+        let call = self.describe::<T>(kind, 0, None, None)?;
+        for (counts, elements) in [sends, expects].into_iter().zip(lens) {
             let sum = counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
             if counts.len() != size || sum != Some(elements) {
                 let why = format!(
@@ -457,10 +499,7 @@ impl Comm {
         let counting = self.describe::<u64>(CallKind::AllGather, 2 * size, None, None)?;
         self.collective(&counting, &Counts::mine(sends, expects), &mut all)?;
         let counts = Counts::of_all(&call, size, all)?;
-        let call = Call { len: counts.most(), ..call };
-        let send = bytemuck::cast_slice(send);
-        let recv = bytemuck::cast_slice_mut(recv);
-        self.counted(&call, || self.transport.exchange(&call, &counts, send, recv))
+        Ok((Call { len: counts.most(), ..call }, counts))
     }
 
     /// Describes a call, or refuses it.
@@ -510,10 +549,16 @@ impl Comm {
         self.counted(call, || self.transport.collective(call, send, recv))
     }
 
-    fn start<T: Element>(&self, call: Call, data: Vec<T>) -> Result<Pending<T>> {
+    fn start<T: Element>(
+        &self,
+        call: Call,
+        counts: Option<Counts>,
+        data: Vec<T>,
+    ) -> Result<Pending<T>> {
         let start = Instant::now();
         let transport = self.transport.clone();
-        let in_flight = self.counted(&call, || transport.clone().start(&call, Box::new(data)))?;
+        let in_flight =
+            self.counted(&call, || transport.clone().start(&call, counts, Box::new(data)))?;
         Ok(Pending {
             in_flight,
             call,

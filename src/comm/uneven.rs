@@ -57,6 +57,13 @@ impl Counts {
         start..start + self.sends(from, to)
     }
 
+    /// Where what `rank` receives lies in a vector that begins with what it sends.
+    pub fn room(&self, rank: usize) -> Range<usize> {
+        let sent = (0..self.ranks).map(|to| self.sends(rank, to)).sum();
+        let received: usize = (0..self.ranks).map(|from| self.sends(from, rank)).sum();
+        sent..sent + received
+    }
+
     /// Elements that `rank` sends to others.
     pub fn leaving(&self, rank: usize) -> usize {
         self.others(rank).map(|to| self.sends(rank, to)).sum()

@@ -152,8 +152,8 @@ fn groups_have_all_reduces_of_their_own_under_way() {
 fn messages_have_tags() {
     (1..=4).for_each(|ranks| drop(launch::run(ranks, |comm| collectives::tagged(&comm)).unwrap()));
     let error = broken(2, |comm| comm.tagged(Comm::MAX_TAG + 1).send(&[1u8], 1));
-    assert!(error.to_string().contains("tag 32768, 1 u8, "), "{error}");
-    refused(&error, "tags are 0 to 32767");
+    assert!(error.to_string().contains("tag 32767, 1 u8, "), "{error}");
+    refused(&error, "tags are 0 to 32766");
 }
 
 #[test]
@@ -458,6 +458,31 @@ fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
         deadlock.contains("rank 0  waits in start_all_reduce (sum, 1 f32, "),
         "{deadlock}"
     );
+}
+
+#[test]
+fn an_all_to_all_under_way_fails_as_a_blocking_one_does() {
+    let start =
+        |comm: &Comm| comm.start_all_to_all_v(vec![comm.rank() as u64; 3], &[1; 3], &[1; 3]);
+    let gone = broken(3, |comm| {
+        let first = start(comm)?;
+        // What rank 1 has sent arrives, though it ends without a wait.
+        if comm.rank() == 1 {
+            return Ok(());
+        }
+        assert_eq!(first.wait()?, [0, 1, 2]);
+        start(comm)?.wait().map(drop)
+    });
+    // Ranks compare their counts before they start.
+    assert!(ended(&gone, 1, CallKind::AllGather), "{gone}");
+    let blocking = broken(2, |comm| {
+        let comm = comm.labelled("dispatch");
+        match comm.rank() {
+            0 => comm.start_all_to_all_v(vec![0u8; 2], &[1; 2], &[1; 2])?.wait().map(drop),
+            _ => comm.all_to_all_v(&[0u8; 2], &[1; 2], &mut [0; 2], &[1; 2]),
+        }
+    });
+    assert_eq!(kinds(&blocking), [CallKind::AllToAllV, CallKind::StartAllToAllV]);
 }
 
 #[test]

@@ -49,6 +49,10 @@ fn every_collective_takes_what_the_formula_says() {
                 let even = vec![len; n];
                 comm.all_to_all_v(&long.clone(), &even, &mut long, &even)?;
             }
+            CallKind::StartAllToAllV => {
+                let even = vec![len; n];
+                comm.start_all_to_all_v(long, &even, &even)?.wait()?;
+            }
             CallKind::Split => drop(comm.split(0, 0)?),
             CallKind::Send | CallKind::Recv | CallKind::Probe => {
                 comm.send(&x, (comm.rank() + 1) % n)?;
@@ -72,6 +76,7 @@ fn every_collective_takes_what_the_formula_says() {
         (CallKind::Gather, n * 4 * len),
         (CallKind::AllToAll, n * 4 * len),
         (CallKind::AllToAllV, (n - 1) * 4 * len),
+        (CallKind::StartAllToAllV, (n - 1) * 4 * len),
         (CallKind::Split, n * 16),
         (CallKind::Send, 4 * len),
     ] {

@@ -90,10 +90,10 @@ fn all_collectives<T: Number>(
     comm.scatter(if rank == root { &long } else { &[] }, &mut x, root)?;
     assert_eq!(x, bring::<T>(root, n * len)[rank * len..][..len], "scatter");
 
-    let mut x = vec![T::zeroed(); n * len];
-    comm.all_to_all(&long, &mut x)?;
+    let mut even = vec![T::zeroed(); n * len];
+    comm.all_to_all(&long, &mut even)?;
     let parts = (0..n).flat_map(|r| bring::<T>(r, n * len)[rank * len..][..len].to_vec());
-    assert_eq!(x, parts.collect::<Vec<T>>(), "all_to_all");
+    assert_eq!(even, parts.collect::<Vec<T>>(), "all_to_all");
 
     // Rank r sends (r + q) % 3 times `len` elements to rank q: nothing to some.
     let count = |from: usize, to: usize| (from + to) % 3 * len;
@@ -107,11 +107,27 @@ fn all_collectives<T: Number>(
         let start = (0..rank).map(|to| count(from, to)).sum::<usize>();
         sent(from)[start..][..count(from, rank)].to_vec()
     });
-    assert_eq!(x, parts.collect::<Vec<T>>(), "all_to_all_v");
+    let parts: Vec<T> = parts.collect();
+    assert_eq!(x, parts, "all_to_all_v");
     let leaving: usize = (0..n).filter(|&to| to != rank).map(|to| count(rank, to)).sum();
     let counts = 2 * n * (n - 1) * 8;
     let bytes = (leaving * size_of::<T>() + counts) as u64;
     assert_eq!(comm.traffic().bytes - before, bytes, "bytes of all_to_all_v");
+    // Two under way and one dropped. Ranks ask in different orders.
+    let equal = vec![len; n];
+    let mut first = comm.start_all_to_all_v(sent(rank), &sends, &expects)?;
+    let second = comm.start_all_to_all_v(long, &equal, &equal)?;
+    drop(comm.start_all_to_all_v(sent(rank), &sends, &expects)?);
+    comm.barrier()?;
+    if rank.is_multiple_of(2) {
+        first.test()?;
+        first.complete()?;
+    }
+    assert_eq!(second.wait()?, even, "start_all_to_all_v of equal parts");
+    assert_eq!(first.wait()?, parts, "start_all_to_all_v");
+    let before = comm.traffic().bytes;
+    comm.start_all_to_all_v(sent(rank), &sends, &expects)?.wait()?;
+    assert_eq!(comm.traffic().bytes - before, bytes, "bytes of start_all_to_all_v");
 
     comm.barrier()?;
     comm.send(&mine, (rank + 1) % n)?;
@@ -339,10 +355,13 @@ pub fn uneven_counts(comm: &Comm) -> anyhow::Result<()> {
     let mut expects = sends.clone();
     expects[0] += usize::from(last);
     let mut received = vec![0u64; expects.iter().sum()];
-    let error = comm.all_to_all_v(&vec![7u64; 2 * n], &sends, &mut received, &expects);
-    let error = error.unwrap_err().to_string();
     let says = format!("rank 0 of the group sends 2 elements to rank {}, which expects 3", n - 1);
-    assert!(error.contains(&says), "{error}");
+    let error = comm.all_to_all_v(&vec![7u64; 2 * n], &sends, &mut received, &expects);
+    let started = comm.start_all_to_all_v(vec![7u64; 2 * n], &sends, &expects).map(drop);
+    for error in [error, started] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(&says), "{error}");
+    }
     for (send, counts) in
         [(2 * n + 1, vec![2; n]), (2 * n, vec![2; n + 1]), (1, vec![usize::MAX; n + 1])]
     {
@@ -351,7 +370,11 @@ pub fn uneven_counts(comm: &Comm) -> anyhow::Result<()> {
         let error = error.unwrap_err().to_string();
         let says = format!("must add up to the {send} elements of the slice");
         assert!(error.contains(&says), "{error}");
+        let error = comm.start_all_to_all_v(vec![7u64; send], &counts, &expects).map(drop);
+        assert!(error.unwrap_err().to_string().contains(&says));
     }
+    let error = comm.start_all_to_all_v(vec![7u64; 2 * n], &sends, &vec![usize::MAX; n + 1]);
+    assert!(error.map(drop).unwrap_err().to_string().contains("must add up"));
     // Nothing of it has left a trace: a byte goes from rank 0 to the last, and all others have
     // nothing to send, or nothing to expect.
     let count = |is_here: bool, at: usize| -> Vec<usize> {

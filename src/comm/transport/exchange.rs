@@ -20,7 +20,9 @@
 //!    ends the process.
 //! 3. Slices of [`SharedSlice::Read`] are published for reading: all ranks read, and none writes.
 //!    Slices of [`SharedSlice::Reduce`] and owned vectors are published for writing: `taken` gives
-//!    each block to one rank, which alone touches that block, in all slices, until it is done.
+//!    each block to one rank, which alone touches that block, in all slices, until it is done. In
+//!    [`Exchange::deliver`] a block is a range that is only read, of one vector, and a range of
+//!    another one or the same that no other block touches.
 //! 4. A vector that is published with its ownership ([`Exchange::publish_owned`]) belongs to the
 //!    exchange. Its rank reclaims it when all blocks are done ([`Exchange::reclaim`]); otherwise it
 //!    lives as long as the exchange.
@@ -32,6 +34,7 @@ use super::sync::last_barrier;
 use crate::comm::call::{Call, CallKind};
 use crate::comm::element::{Parts, all_reduce_in_rank_order, copy_to_all};
 use crate::comm::meter::{even_part, lock};
+use crate::comm::uneven::Counts;
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -178,7 +181,7 @@ impl Exchange {
         result
     }
 
-    /// Publishes a vector with its ownership, for [`Exchange::work`].
+    /// Publishes a vector with its ownership, for [`Exchange::work`] or [`Exchange::deliver`].
     pub fn publish_owned(&self, rank: usize, mut vector: Box<dyn Buffer>) {
         let bytes = vector.bytes_mut();
         let start = bytes.as_mut_ptr();
@@ -196,11 +199,12 @@ impl Exchange {
         self.slots[from].sent.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Returns `rank`'s vector to it when all work is done.
-    pub fn reclaim(&self, rank: usize) -> Box<dyn Buffer> {
-        let slot = &self.slots[rank];
-        assert!(self.all_published() && self.all_done(self.blocks(slot.bytes.load(Relaxed))));
-        lock(&slot.owned).take().expect("a rank reclaims once what it has published")
+    /// Returns `rank`'s vector to it when all `parts` of the work are done.
+    pub fn reclaim(&self, rank: usize, parts: usize) -> Box<dyn Buffer> {
+        assert!(self.all_published() && self.all_done(parts));
+        lock(&self.slots[rank].owned)
+            .take()
+            .expect("a rank reclaims once what it has published")
     }
 
     /// Bytes of a block, in a vector of `bytes` bytes.
@@ -225,9 +229,47 @@ impl Exchange {
     pub fn work(&self, rank: usize, call: &Call, bytes: usize, most: usize) {
         let fits = |slot: &Slot| slot.writable.load(Relaxed) && slot.bytes.load(Relaxed) == bytes;
         assert!(self.all_published() && self.slots.iter().all(fits));
-        let ranks = self.ranks();
         let block = self.block(bytes);
-        let blocks = self.blocks(bytes);
+        self.take(rank, self.blocks(bytes), most, |number| {
+            self.work_on(call, bytes, number * block..bytes.min((number + 1) * block));
+        });
+    }
+
+    /// [`Exchange::work`] in an all-to-all with unequal parts, in which a block is what one rank
+    /// sends to one. Each rank's vector has what it sends, and then room for what it gets.
+    pub fn deliver(&self, rank: usize, call: &Call, counts: &Counts, most: usize) {
+        let ranks = self.ranks();
+        let size = call.dtype.size();
+        assert!(
+            self.all_published()
+                && (0..ranks).all(|rank| {
+                    let slot = &self.slots[rank];
+                    slot.writable.load(Relaxed)
+                        && slot.bytes.load(Relaxed) == counts.room(rank).end * size
+                })
+        );
+        self.take(rank, ranks * ranks, most, |number| {
+            let [to, from] = [number / ranks, number % ranks];
+            let part = counts.part(from, to);
+            let place = counts.room(to).start + counts.place(from, to).start;
+            let [source, target] = [from, to].map(|rank| self.slots[rank].start.load(Relaxed));
+            // SAFETY: all ranks have published vectors of the lengths that the counts add up to,
+            // which live until all blocks are done (2 and 4 above). What a rank sends is only read,
+            // and this block's place is no other's (3).
+            unsafe {
+                let source = source.add(part.start * size);
+                source.copy_to_nonoverlapping(target.add(place * size), part.len() * size);
+            }
+            if from != to {
+                self.count(from, part.len() * size);
+            }
+        });
+    }
+
+    /// `rank` works on up to `most` of the free blocks, by their numbers. Its own part of them
+    /// comes first.
+    fn take(&self, rank: usize, blocks: usize, most: usize, work: impl Fn(usize)) {
+        let ranks = self.ranks();
         let mut left = most;
         for part in (rank..rank + ranks).map(|part| part % ranks) {
             let numbers = even_part(blocks, part, ranks);
@@ -236,8 +278,7 @@ impl Exchange {
                 if number >= numbers.end {
                     break;
                 }
-                let range = number * block..bytes.min((number + 1) * block);
-                self.work_on(call, bytes, range);
+                work(number);
                 self.done.fetch_add(1, SeqCst);
                 left -= 1;
             }

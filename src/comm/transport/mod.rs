@@ -45,8 +45,14 @@ pub(in crate::comm) trait Transport: Send + Sync {
     /// An all-to-all with parts as `counts` says, which is the same on all ranks.
     fn exchange(&self, call: &Call, counts: &Counts, send: &[u8], recv: &mut [u8]) -> Result<()>;
     /// Starts an all-reduce, a reduce, an all-gather or a reduce-scatter. `data` has one part per
-    /// rank in the last two.
-    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn Progress>>;
+    /// rank in the last two. With `counts` it is an all-to-all with such parts: `data` has what the
+    /// rank sends, and then room for what it gets.
+    fn start(
+        self: Arc<Self>,
+        call: &Call,
+        counts: Option<Counts>,
+        data: Box<dyn Buffer>,
+    ) -> Result<Box<dyn Progress>>;
     /// Sends a message to the call's peer. Returns before the peer receives it.
     fn send(&self, call: &Call, data: &[u8]) -> Result<()>;
     /// Receives a message from the call's peer.

@@ -269,12 +269,17 @@ impl Transport for Threads {
         })
     }
 
-    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn Progress>> {
+    fn start(
+        self: Arc<Self>,
+        call: &Call,
+        counts: Option<Counts>,
+        data: Box<dyn Buffer>,
+    ) -> Result<Box<dyn Progress>> {
         let (key, mut state, meeting) = self.enter(call)?;
         meeting.exchange.publish_owned(self.membership.rank, data);
         let last = self.complete(&mut state, call, key, &meeting);
         drop(state);
-        Ok(Box::new(Started::new(self, *call, meeting, last)))
+        Ok(Box::new(Started::new(self, *call, counts, meeting, last)))
     }
 
     fn send(&self, call: &Call, data: &[u8]) -> Result<()> {

@@ -164,6 +164,25 @@ fn gathers_and_scatters_under_way() {
     });
 }
 
+/// Rank r sends r numbers to each rank, so rank 0 only gets some. One rank does not ask at all.
+#[test]
+fn parts_of_different_lengths_under_way() {
+    explore(|| {
+        run(3, |comm| {
+            let rank = comm.rank();
+            let send = vec![rank as u64; 3 * rank];
+            let mut started = comm.start_all_to_all_v(send, &[rank; 3], &[0, 1, 2])?;
+            if rank == 1 {
+                started.test()?;
+            }
+            if rank < 2 {
+                assert_eq!(started.wait()?, [1, 2, 2]);
+            }
+            Ok(())
+        });
+    });
+}
+
 /// One rank sleeps until the last block is done, by a rank that only tests now and then.
 #[test]
 fn who_tests_wakes_who_waits() {

@@ -34,11 +34,11 @@ use crate::comm::element::{Element, Reduce};
 use crate::comm::meter::lock;
 use crate::comm::transport::{Buffer, Membership, Progress, Transport};
 use crate::comm::uneven::Counts;
-use crate::comm::{CommError, Report, Result};
+use crate::comm::{Comm, CommError, Report, Result};
 use agreement::Agreement;
 use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
 use mpi::datatype::{Equivalence, Partition, PartitionMut};
-use mpi::point_to_point::Source;
+use mpi::point_to_point::{Destination, Source};
 use mpi::request::{Request, StaticScope};
 use mpi::topology::{Color, Communicator, SimpleCommunicator};
 use reporter::Reporter;
@@ -226,6 +226,35 @@ impl Mpi {
         self.calls(call, input, output).map(post).collect()
     }
 
+    /// Posts an all-to-all with unequal parts, as messages: a call of the library would need its
+    /// counts until it is complete, and they are C integers. All ranks post exchanges in one order,
+    /// in which messages of one tag arrive. An element is `size` numbers of the vectors.
+    fn post_exchange<W: Equivalence>(
+        &self,
+        counts: &Counts,
+        size: usize,
+        input: &'static [W],
+        mut output: &'static mut [W],
+    ) -> Vec<Request<'static, [W], StaticScope>> {
+        const TAG: i32 = Comm::MAX_TAG as i32 + 1;
+        let me = self.membership.rank;
+        let mut requests = Vec::new();
+        for other in 0..self.size() {
+            let process = self.comm.process_at_rank(other as i32);
+            let (arriving, rest) =
+                std::mem::take(&mut output).split_at_mut(counts.sends(other, me) * size);
+            output = rest;
+            for chunk in arriving.chunks_mut(self.most) {
+                requests.push(process.immediate_receive_into_with_tag(StaticScope, chunk, TAG));
+            }
+            let part = counts.part(me, other);
+            for chunk in input[part.start * size..part.end * size].chunks(self.most) {
+                requests.push(process.immediate_send_with_tag(StaticScope, chunk, TAG));
+            }
+        }
+        requests
+    }
+
     /// A blocking collective that only copies: `one` bytes from each rank to each.
     fn copy(&self, call: &Call, one: usize, send: &[u8], recv: &mut [u8]) {
         let is_root = call.peer.is_some_and(|root| root.rank == self.membership.rank);
@@ -411,8 +440,18 @@ impl Transport for Mpi {
         Ok(())
     }
 
-    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn Progress>> {
+    fn start(
+        self: Arc<Self>,
+        call: &Call,
+        counts: Option<Counts>,
+        data: Box<dyn Buffer>,
+    ) -> Result<Box<dyn Progress>> {
         self.check_thread(call)?;
+        if let Some(counts) = counts {
+            let leaving = counts.leaving(self.membership.rank) * call.dtype.size();
+            self.membership.meter.sent(leaving as u64);
+            return Ok(Started::exchange(self, call, counts, data));
+        }
         self.count(call);
         if call.kind == CallKind::StartAllGather {
             return Ok(Started::gather(self, call, data));

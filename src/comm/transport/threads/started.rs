@@ -5,6 +5,7 @@ use crate::comm::Result;
 use crate::comm::call::{Call, CallKind};
 use crate::comm::transport::Progress;
 use crate::comm::transport::meetings::Meeting;
+use crate::comm::uneven::Counts;
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use std::time::Instant;
 pub(super) struct Started {
     threads: Arc<Threads>,
     call: Call,
+    /// The parts of an all-to-all in which they are unequal.
+    counts: Option<Counts>,
     meeting: Arc<Meeting>,
     /// Bytes of the vector, and the blocks of work that it consists of.
     bytes: usize,
@@ -24,14 +27,26 @@ pub(super) struct Started {
 
 impl Started {
     /// `last`: whether this rank was the last to come.
-    pub fn new(threads: Arc<Threads>, call: Call, meeting: Arc<Meeting>, last: bool) -> Started {
-        let bytes = call.bytes(threads.membership.size());
-        let blocks = meeting.exchange.blocks(bytes);
+    pub fn new(
+        threads: Arc<Threads>,
+        call: Call,
+        counts: Option<Counts>,
+        meeting: Arc<Meeting>,
+        last: bool,
+    ) -> Started {
+        let size = threads.membership.size();
+        let bytes = call.bytes(size);
+        // In an all-to-all a block is what one rank sends to one.
+        let blocks = match counts {
+            Some(_) => size * size,
+            None => meeting.exchange.blocks(bytes),
+        };
         let started = Started {
             blocks,
             bytes,
             threads,
             call,
+            counts,
             meeting,
             counted: Cell::new(false),
         };
@@ -48,9 +63,12 @@ impl Started {
 
     /// Does up to `most` blocks, and wakes ranks that wait for the last one.
     fn work(&self, most: usize) {
-        self.meeting
-            .exchange
-            .work(self.threads.membership.rank, &self.call, self.bytes, most);
+        let exchange = &self.meeting.exchange;
+        let rank = self.threads.membership.rank;
+        match &self.counts {
+            Some(counts) => exchange.deliver(rank, &self.call, counts, most),
+            None => exchange.work(rank, &self.call, self.bytes, most),
+        }
         self.note_end();
     }
 
@@ -110,8 +128,10 @@ impl Progress for Started {
 
     fn take(self: Box<Self>) -> Box<dyn Any> {
         let rank = self.threads.membership.rank;
-        let mut vector = self.meeting.exchange.reclaim(rank);
-        if self.call.kind == CallKind::StartReduceScatter {
+        let mut vector = self.meeting.exchange.reclaim(rank, self.blocks);
+        if let Some(counts) = &self.counts {
+            vector.keep(counts.room(rank));
+        } else if self.call.kind == CallKind::StartReduceScatter {
             vector.keep(rank * self.call.len..(rank + 1) * self.call.len);
         }
         vector

@@ -18,6 +18,7 @@ use crate::comm::call::{Call, CallKind};
 use crate::comm::element::Element;
 use crate::comm::meter::lock;
 use crate::comm::transport::{Buffer, Progress, vector};
+use crate::comm::uneven::Counts;
 use mpi::datatype::Equivalence;
 use std::any::Any;
 use std::sync::{Arc, Mutex};
@@ -51,6 +52,8 @@ type Vectors<T> = (Vec<<T as Element>::Wide>, Vec<<T as Element>::Wide>);
 struct MpiCollective<T: Element> {
     mpi: Arc<Mpi>,
     call: Call,
+    /// The parts of an all-to-all in which they are unequal.
+    counts: Option<Counts>,
     /// Whether all ranks make this call.
     question: Option<Question>,
     vectors: Option<Vectors<T>>,
@@ -91,13 +94,15 @@ impl<T: Element<Wide: Equivalence>> Unposted for MpiCollective<T> {
     }
 
     fn post(&mut self) {
-        let post =
-            |(input, output): &'static mut Vectors<T>| self.mpi.post(&self.call, input, output);
+        let post = |(input, output): &'static mut Vectors<T>| match &self.counts {
+            Some(counts) => self.mpi.post_exchange(counts, self.call.dtype.size(), input, output),
+            None => self.mpi.post(&self.call, input, output),
+        };
         self.posted = self.vectors.take().map(|vectors| Posted::new(vectors, post));
     }
 }
 
-/// A non-blocking collective of this rank. An all-gather moves bytes.
+/// A non-blocking collective of this rank. An all-gather and an all-to-all move bytes.
 pub(super) struct Started<T: Element<Wide: Equivalence>> {
     mpi: Arc<Mpi>,
     call: Call,
@@ -122,18 +127,20 @@ impl<T: Element<Wide: Equivalence>> Started<T> {
             }
         };
         let vectors = (mpi.in_chunks(call, input), mpi.take_spare(call.len));
-        Started::<T>::begin(mpi, call, vectors, data)
+        Started::<T>::begin(mpi, call, None, vectors, data)
     }
 
     fn begin(
         mpi: Arc<Mpi>,
         call: &Call,
+        counts: Option<Counts>,
         vectors: Vectors<T>,
         data: Option<Box<dyn Buffer>>,
     ) -> Box<dyn Progress> {
         let work = Arc::new(Mutex::new(MpiCollective::<T> {
             mpi: mpi.clone(),
             call: *call,
+            counts,
             question: mpi.group.as_ref().map(|group| group.ask(call)),
             vectors: Some(vectors),
             posted: None,
@@ -172,7 +179,20 @@ impl Started<u8> {
         let mut input = mpi.take_spare(part);
         input.copy_from_slice(&data.bytes_mut()[mpi.membership.rank * part..][..part]);
         let output = mpi.take_spare::<u8>(mpi.size() * part);
-        Started::<u8>::begin(mpi, call, (input, output), Some(data))
+        Started::<u8>::begin(mpi, call, None, (input, output), Some(data))
+    }
+
+    /// Starts an all-to-all with unequal parts.
+    pub fn exchange(
+        mpi: Arc<Mpi>,
+        call: &Call,
+        counts: Counts,
+        mut data: Box<dyn Buffer>,
+    ) -> Box<dyn Progress> {
+        let sent = counts.room(mpi.membership.rank).start * call.dtype.size();
+        let (input, room) = data.bytes_mut().split_at(sent);
+        let vectors = (input.to_vec(), vec![0; room.len()]);
+        Started::<u8>::begin(mpi, call, Some(counts), vectors, Some(data))
     }
 }
 
@@ -197,12 +217,24 @@ impl<T: Element<Wide: Equivalence>> Progress for Started<T> {
 
     fn take(mut self: Box<Self>) -> Box<dyn Any> {
         let mut work = lock(&self.work);
-        let (input, output) = work.vectors.as_mut().expect("taken only when complete");
+        let MpiCollective { vectors, counts, .. } = &mut *work;
+        let (input, output) = vectors.as_mut().expect("taken only when complete");
         let has_result = self.call.peer.is_none_or(|root| root.rank == self.mpi.membership.rank);
         self.mpi.divide::<T>(&self.call, output);
-        match self.data.take() {
-            Some(mut data) if self.call.kind == CallKind::StartAllGather => {
-                let part = self.call.len * self.call.dtype.size();
+        let size = self.call.dtype.size();
+        match (self.data.take(), counts) {
+            (Some(mut data), Some(counts)) => {
+                let room = counts.room(self.mpi.membership.rank);
+                // Given away: later calls have other lengths, and no use for these vectors.
+                *input = Vec::new();
+                let brought = std::mem::take(output);
+                data.bytes_mut()[room.start * size..]
+                    .copy_from_slice(bytemuck::cast_slice(&brought));
+                data.keep(room);
+                data
+            }
+            (Some(mut data), None) if self.call.kind == CallKind::StartAllGather => {
+                let part = self.call.len * size;
                 let mut brought = bytemuck::cast_slice(output);
                 for chunk in self.mpi.chunks(part) {
                     let (columns, rest) = brought.split_at(self.mpi.size() * chunk.len());
@@ -211,14 +243,14 @@ impl<T: Element<Wide: Equivalence>> Progress for Started<T> {
                 }
                 data
             }
-            Some(mut data) => {
+            (Some(mut data), None) => {
                 if has_result {
                     data.keep(0..self.call.len);
                     narrow::<T>(output, data.bytes_mut());
                 }
                 data
             }
-            None => Box::new(std::mem::take(if has_result { output } else { input })),
+            (None, _) => Box::new(std::mem::take(if has_result { output } else { input })),
         }
     }
 }
