@@ -305,6 +305,9 @@ fn suite(comm: Comm) -> Result<()> {
     suite::experts::shared_experts_compute_what_one_rank_computes(&comm)?;
     suite::experts::copies_travel_in_the_type_of_the_pass(&comm)?;
     suite::experts::a_load_over_all_ranks_is_one_ranks(&comm)?;
+    if 8usize.is_multiple_of(ranks) {
+        suite::experts::overlap_changes_no_bit(&comm)?;
+    }
     if ranks == 2 {
         suite::experts::sums_in_one_order_have_the_same_bits(&comm)?;
     }

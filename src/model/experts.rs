@@ -8,8 +8,8 @@
 //! token.
 //!
 //! Cost: a token is copied once for each of its experts, and a step computes as many products as
-//! experts were chosen, however many there are. Where ranks share the experts, copies travel: see
-//! `parallel/experts.rs`.
+//! experts were chosen, however many there are. Where ranks share the experts, copies travel, while
+//! the shared expert computes: see `parallel/experts.rs`.
 
 use super::layers::{Layer, Pass};
 use super::router;
@@ -38,11 +38,12 @@ pub struct Mixture {
 /// Brings copies of tokens to the ranks of their experts, and results back.
 pub trait Deliver: Send + Sync {
     /// Sends `copies` [copies, width], which are in the order of all experts, to the ranks that
-    /// hold these. `counts` says how many each expert gets.
+    /// hold these. `counts` says how many each expert gets. May return before copies arrive, so
+    /// that what needs none of them can compute meanwhile.
     ///
     /// # Errors
     /// If a rank has ended, or makes another call.
-    fn dispatch(&self, copies: Tensor, counts: &[usize], pass: &Pass) -> Result<Arrived>;
+    fn dispatch(&self, copies: Tensor, counts: &[usize], pass: &Pass) -> Result<Arriving>;
 
     /// Sends the `results` of what has arrived, in that order, back to where it came from: [copies,
     /// width], in the order of the copies.
@@ -51,6 +52,9 @@ pub trait Deliver: Send + Sync {
     /// As [`Deliver::dispatch`].
     fn combine(&self, results: Tensor, arrived: &Counts, pass: &Pass) -> Result<Tensor>;
 }
+
+/// Waits for what others have sent in a dispatch.
+pub type Arriving = Box<dyn FnOnce() -> Result<Arrived>>;
 
 /// Copies for this rank's experts, in the order of the ranks that sent them, and then of experts.
 pub struct Arrived {
@@ -124,18 +128,19 @@ impl Mixture {
         let kept = self.kept(chosen, &weights, pass)?;
         let Dispatch { counts, tokens, places } = Dispatch::new(chosen, &kept, &self.rules);
         let copies = tensor::picked(x, tokens)?;
-        let results = match &self.delivery {
-            None => self.compute(copies, &[counts], pass)?,
+        let (results, shared) = match &self.delivery {
+            None => (self.compute(copies, &[counts], pass)?, self.shared(x, pass)?),
             Some(delivery) => {
-                let Arrived { rows, counts } = delivery.dispatch(copies, &counts, pass)?;
+                let arriving = delivery.dispatch(copies, &counts, pass)?;
+                let shared = self.shared(x, pass)?;
+                let Arrived { rows, counts } = arriving()?;
                 let results = self.compute(rows, &counts.arrived, pass)?;
-                delivery.combine(results, &counts, pass)?
+                (delivery.combine(results, &counts, pass)?, shared)
             }
         };
         let mut y = tensor::weighted_sums(&results, &weights, places)?;
-        if let Some(shared) = &self.shared {
-            // A copy, because layers of tensor ranks use their input up.
-            y = (y + shared.forward(&x.copy()?, &undropped(pass))?)?;
+        if let Some(shared) = shared {
+            y = (y + shared)?;
         }
         pass.drop(y, &self.name)
     }
@@ -152,6 +157,15 @@ impl Mixture {
             balance.note_kept(&self.name, &kept);
         }
         Ok(kept)
+    }
+
+    /// What the shared expert makes of `x`, if there is one.
+    fn shared(&self, x: &Tensor, pass: &Pass) -> Result<Option<Tensor>> {
+        let Some(shared) = &self.shared else {
+            return Ok(None);
+        };
+        // A copy, because layers of tensor ranks use their input up.
+        shared.forward(&x.copy()?, &undropped(pass)).map(Some)
     }
 
     /// What this rank's experts make of `copies`, in their order: so many from each rank for each

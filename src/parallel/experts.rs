@@ -6,17 +6,23 @@
 //! results come back in a second one, and the backward pass takes both ways once more. Nobody knows
 //! in advance how many copies go where, so ranks first tell each other.
 //!
+//! A block's shared expert needs no other rank's tokens, so it computes while copies travel.
+//! Megatron-LM's `--moe-shared-expert-overlap` cuts it in two, and its second matrix computes while
+//! results come back. Here only the first of the four exchanges is hidden. In the backward pass
+//! candle's graph decides which operation is next, and an operation returns its gradient. So an
+//! exchange begins and ends in one operation, and nothing computes meanwhile.
+//!
 //! Cost: a token whose k experts are chosen evenly leaves its rank k (1 - 1/e) times, and so do the
 //! results. In all four exchanges a rank waits for the one with most copies.
 
 use super::partition::even;
-use super::wire::all_to_all_v;
+use super::wire::{Started, all_to_all_v, start_all_to_all_v};
 use crate::comm::{Comm, Reduce};
-use crate::model::{Arrived, Auxiliary, Balance, Counts, Deliver, Pass};
-use crate::tensor::{Precision, Tensor, TensorOp, consume, rows};
+use crate::model::{Arrived, Arriving, Auxiliary, Balance, Counts, Deliver, Pass};
+use crate::tensor::{Precision, Tensor, TensorOp, consume, read, rows};
 use candle_core::{Error, Result, Shape, bail};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One rank's part of every block's experts, and the way to the others.
 ///
@@ -50,12 +56,19 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct ExpertParallel {
     group: Comm,
+    overlap: bool,
 }
 
 impl ExpertParallel {
     /// For the ranks of `group`, which divide the experts evenly, in rank order.
     pub fn new(group: Comm) -> ExpertParallel {
-        ExpertParallel { group }
+        ExpertParallel { group, overlap: true }
+    }
+
+    /// Whether the shared expert computes while copies travel, as it does at first. Otherwise
+    /// copies leave when it is done. Results have the same bits.
+    pub fn overlap(self, overlap: bool) -> ExpertParallel {
+        ExpertParallel { overlap, ..self }
     }
 
     /// This rank's experts, out of `all`.
@@ -73,7 +86,7 @@ pub fn balance_over(group: &Comm, auxiliary: Auxiliary) -> Arc<Balance> {
 }
 
 impl Deliver for ExpertParallel {
-    fn dispatch(&self, copies: Tensor, counts: &[usize], pass: &Pass) -> Result<Arrived> {
+    fn dispatch(&self, copies: Tensor, counts: &[usize], pass: &Pass) -> Result<Arriving> {
         let ranks = self.group.size();
         if !counts.len().is_multiple_of(ranks) || counts.is_empty() {
             bail!(
@@ -93,14 +106,18 @@ impl Deliver for ExpertParallel {
                 .map(|from| from.iter().map(|&count| count as usize).collect())
                 .collect(),
         };
-        let there = Exchange {
+        let mut there = Exchange {
             group: self.group.clone(),
             labels: ["dispatch", "dispatch, backward"],
             sends: counts.sent.clone(),
             expects: counts.arriving(),
             precision: pass.precision,
+            started: Mutex::default(),
         };
-        Ok(Arrived { rows: consume(copies, there)?, counts })
+        if self.overlap {
+            there.started = Mutex::new(Some(there.start(&copies)?));
+        }
+        Ok(Box::new(move || Ok(Arrived { rows: consume(copies, there)?, counts })))
     }
 
     fn combine(&self, results: Tensor, counts: &Counts, pass: &Pass) -> Result<Tensor> {
@@ -110,6 +127,7 @@ impl Deliver for ExpertParallel {
             sends: counts.arriving(),
             expects: counts.sent.clone(),
             precision: pass.precision,
+            started: Mutex::default(),
         };
         consume(results, back)
     }
@@ -125,9 +143,21 @@ struct Exchange {
     /// Rows from each rank.
     expects: Vec<usize>,
     precision: Precision,
+    /// The forward pass's exchange, if it has been started: then that pass only waits for it.
+    started: Mutex<Option<Started>>,
 }
 
 impl Exchange {
+    /// Starts the exchange of `x`.
+    fn start(&self, x: &Tensor) -> Result<Started> {
+        let (_, width) = rows(x.dims())?;
+        let [sends, expects] = [&self.sends, &self.expects].map(|rows| numbers(rows, width));
+        let group = self.group.labelled(self.labels[0]);
+        read(x, |x| {
+            start_all_to_all_v(&group, self.precision, x, &sends, &expects).map_err(Error::wrap)
+        })
+    }
+
     fn rows(
         &self,
         label: &'static str,
@@ -135,11 +165,15 @@ impl Exchange {
         width: usize,
         [sends, expects]: [&[usize]; 2],
     ) -> Result<Vec<f32>> {
-        let numbers = |rows: &[usize]| rows.iter().map(|rows| rows * width).collect::<Vec<_>>();
+        let [sends, expects] = [sends, expects].map(|rows| numbers(rows, width));
         let group = self.group.labelled(label);
-        all_to_all_v(&group, self.precision, x, &numbers(sends), &numbers(expects))
-            .map_err(Error::wrap)
+        all_to_all_v(&group, self.precision, x, &sends, &expects).map_err(Error::wrap)
     }
+}
+
+/// The numbers in so many rows for each rank.
+fn numbers(rows: &[usize], width: usize) -> Vec<usize> {
+    rows.iter().map(|rows| rows * width).collect()
 }
 
 impl TensorOp for Exchange {
@@ -147,12 +181,72 @@ impl TensorOp for Exchange {
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (_, width) = rows(dims)?;
-        let y = self.rows(self.labels[0], x, width, [&self.sends, &self.expects])?;
+        let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let y = match started {
+            Some(wait) => wait().map_err(Error::wrap)?,
+            None => self.rows(self.labels[0], x, width, [&self.sends, &self.expects])?,
+        };
         Ok((y, (self.expects.iter().sum::<usize>(), width).into()))
     }
 
     fn input_gradient(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let (_, width) = rows(dims)?;
         self.rows(self.labels[1], dy, width, [&self.expects, &self.sends])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch;
+    use crate::model::{Layer, Linear, Mixture};
+    use crate::plan::Experts;
+    use crate::tensor::{Init, Params};
+    use candle_core::Device;
+
+    /// A shared expert that notes the calls and bytes that its rank has counted so far.
+    struct Watching(Comm, Arc<Mutex<[u64; 2]>>);
+
+    impl Layer for Watching {
+        fn forward(&self, x: &Tensor, _: &Pass) -> Result<Tensor> {
+            *self.1.lock().unwrap() = counted(&self.0);
+            Ok(x.clone())
+        }
+    }
+
+    fn counted(group: &Comm) -> [u64; 2] {
+        [group.traffic().calls, group.traffic().bytes]
+    }
+
+    /// A start counts as a call, and its bytes count when the rank waits. So while the shared
+    /// expert computes, the calls show that the dispatch has started, and the bytes that no rank
+    /// has waited for it.
+    #[test]
+    fn the_shared_expert_computes_between_start_and_wait() {
+        // The experts' counts; then what ranks compare, and 3 tokens of 2 numbers, twice.
+        let (told, compared, rows) = (8, 32, 24);
+        let all = [5, told + 2 * (compared + rows)];
+        for (overlap, seen) in [(true, [3, told + compared]), (false, [1, told])] {
+            let found = launch::run(2, |comm| {
+                let params = Params::new();
+                let matrix = |name: &str| params.declare(name, &[2, 2], Init::Normal(1.0));
+                let watched = Arc::default();
+                let mixture = Mixture {
+                    router: matrix("router")?,
+                    bias: None,
+                    experts: vec![Box::new(Linear { weight: matrix("expert")?, bias: None })],
+                    shared: Some(Box::new(Watching(comm.clone(), Arc::clone(&watched)))),
+                    delivery: Some(Arc::new(ExpertParallel::new(comm.clone()).overlap(overlap))),
+                    rules: Experts { number: 2, chosen: 2, ..Experts::default() },
+                    name: "experts".into(),
+                };
+                params.allocate(1);
+                let x = Tensor::ones((1, 3, 2), candle_core::DType::F32, &Device::Cpu)?;
+                mixture.forward(&x, &Pass::evaluate())?;
+                let seen = *watched.lock().unwrap();
+                Ok((seen, counted(&comm)))
+            });
+            assert_eq!(found.unwrap(), [(seen, all); 2], "overlap: {overlap}");
+        }
     }
 }

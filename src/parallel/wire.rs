@@ -55,6 +55,42 @@ pub(super) fn all_to_all_v(
     }
 }
 
+/// Waits for what a started call brings.
+pub(super) type Started = Box<dyn FnOnce() -> Result<Vec<f32>> + Send>;
+
+/// Starts an [`all_to_all_v`] that continues while this rank computes.
+///
+/// # Errors
+/// If ranks cannot start it. Those of [`Pending::wait`](crate::comm::Pending::wait) come with the
+/// wait.
+#[track_caller]
+pub(super) fn start_all_to_all_v(
+    group: &Comm,
+    precision: Precision,
+    x: &[f32],
+    sends: &[usize],
+    expects: &[usize],
+) -> Result<Started> {
+    #[track_caller]
+    fn start<T: Stored>(
+        group: &Comm,
+        x: &[f32],
+        sends: &[usize],
+        expects: &[usize],
+    ) -> Result<Started> {
+        let pending = group.start_all_to_all_v(T::narrowed(x), sends, expects)?;
+        Ok(Box::new(|| {
+            let mut y = T::widened(pending.wait()?);
+            y.shrink_to_fit(); // it had room for what was sent, too
+            Ok(y)
+        }))
+    }
+    match precision {
+        Precision::F32 => start::<f32>(group, x, sends, expects),
+        Precision::Bf16 => start::<bf16>(group, x, sends, expects),
+    }
+}
+
 /// Sends `x`, which travels in `precision`.
 #[track_caller]
 pub(super) fn send(group: &Comm, precision: Precision, x: &[f32], to: usize) -> Result<()> {

@@ -273,7 +273,8 @@ impl<'a> Setup<'a> {
             tensor = tensor.sequence_parallel();
         }
         if let Some(experts) = replicas.experts() {
-            tensor = tensor.with_experts(ExpertParallel::new(experts.clone()));
+            let experts = ExpertParallel::new(experts.clone()).overlap(zero.overlap);
+            tensor = tensor.with_experts(experts);
         }
         let build = match layers {
             Some(layers) => layers(&tensor),

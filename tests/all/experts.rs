@@ -64,6 +64,13 @@ fn a_mesh_selects_what_one_rank_selects() {
 }
 
 #[test]
+fn overlap_changes_no_bit() {
+    for ranks in [2, 4] {
+        launch::run(ranks, |comm| suite::overlap_changes_no_bit(&comm)).unwrap();
+    }
+}
+
+#[test]
 fn a_step_moves_each_bias_once() {
     selection::a_step_moves_each_bias_once().unwrap();
 }

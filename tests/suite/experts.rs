@@ -1,5 +1,6 @@
 //! Experts that ranks share, compared with all of them on one rank.
 
+use super::selection;
 use super::trained::{checkpoints, config, loss_rounding};
 use kit::parity::{self, Trained};
 use shardlab::checkpoint::{Resume, universal};
@@ -133,6 +134,35 @@ pub fn copies_travel_in_the_type_of_the_pass(comm: &Comm) -> anyhow::Result<()> 
         comm.all_reduce(&mut all, Reduce::Sum)?;
         let width = config.shape.embd as u64;
         assert_eq!(all[0], 2 * all[1] * width * size + n * counts, "{size} bytes a number");
+    }
+    Ok(())
+}
+
+/// Copies that travel while the shared expert computes arrive as in a call that waits for them:
+/// losses and gradients have the same bits, also of blocks that are computed again.
+pub fn overlap_changes_no_bit(comm: &Comm) -> anyhow::Result<()> {
+    let (config, corpus) = config(comm.size(), |config| config.shape.family = selection::FAMILY);
+    let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
+    for (precision, recomputed) in
+        [(Precision::F32, 0), (Precision::F32, config.shape.layers), (Precision::Bf16, 0)]
+    {
+        let run = |overlap| {
+            let shared = ExpertParallel::new(comm.clone()).overlap(overlap);
+            let alone = TensorParallel::new(Comm::alone());
+            let mut gpt = Gpt::build(&config.shape, &alone.with_experts(shared))?;
+            gpt.recompute(recomputed);
+            gpt.params.allocate(7);
+            let before = comm.traffic().bytes;
+            let loss = gpt.loss(&batch, &Pass { precision, ..Pass::training(None) })?;
+            loss.backward()?;
+            let bytes = comm.traffic().bytes - before;
+            let gradients = gpt.params.gradients().clone();
+            anyhow::Ok((loss.to_scalar::<f32>()?.to_bits(), bytes, gradients))
+        };
+        let [with, without] = [run(true)?, run(false)?];
+        assert_eq!((with.0, with.1), (without.0, without.1), "loss, and bytes");
+        assert!(same_bits(&with.2, &without.2), "gradients");
+        assert!(largest_difference(&with.2, &vec![0.0; with.2.len()]) > 0.0);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::broken::Break;
 use candle_core::{Device, Error, Result, Tensor};
 use shardlab::comm::Comm;
-use shardlab::model::{Arrived, Counts, Deliver, Pass};
+use shardlab::model::{Arriving, Counts, Deliver, Pass};
 use shardlab::tensor::read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ pub struct BrokenDelivery {
 }
 
 impl Deliver for BrokenDelivery {
-    fn dispatch(&self, copies: Tensor, counts: &[usize], pass: &Pass) -> Result<Arrived> {
+    fn dispatch(&self, copies: Tensor, counts: &[usize], pass: &Pass) -> Result<Arriving> {
         match self.broken {
             // A layer that counts where it dispatches counts again when it runs again.
             Break::CountedTwice => {

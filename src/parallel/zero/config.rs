@@ -53,7 +53,9 @@ pub struct ZeroConfig {
     /// The place of the optimizer's state, and in stage 3 of parameters; `None` keeps them in the
     /// device's memory.
     pub offload: Option<Offload>,
-    /// Whether the backward pass continues while gradients are reduced.
+    /// Whether the backward pass continues while gradients are reduced. A
+    /// [`Training`](crate::train::Training) whose ranks share experts takes it for
+    /// [`ExpertParallel::overlap`](crate::parallel::ExpertParallel::overlap), too.
     pub overlap: bool,
     /// The rounds by which stage 0 averages, while the backward pass waits; `None` leaves them to
     /// the transport.
