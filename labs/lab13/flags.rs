@@ -20,6 +20,7 @@ use std::path::PathBuf;
     ("--show buys --ranks 2 --steps 500", "mixtures beside a dense model of as many FLOPs"),
     ("--break average-all", "gradients divided by the wrong number, and a loss that looks right"),
     ("--break no-balance", "routers that nothing keeps even"),
+    ("--shared 1 --link 100us,50MB/s", "a shared expert computes while tokens travel"),
     ("--scores sigmoid --bias --shared 1", "balanced without a loss, as DeepSeek-V3 is"),
     ("--strategy dp=2,tp=2,cp=2,ep=4,zero=2", "experts among data and context ranks"),
 ]))]
@@ -35,6 +36,9 @@ pub struct Args {
     pub experts: ExpertFlags,
     #[command(flatten)]
     pub strategy: StrategyFlag,
+    /// Compute the shared expert before tokens travel, and average gradients after the backward pass
+    #[arg(long, help_heading = help::STRATEGY)]
+    pub no_overlap: bool,
     #[command(flatten)]
     pub train: TrainFlags,
     #[command(flatten)]

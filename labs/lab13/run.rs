@@ -42,6 +42,7 @@ impl Lab {
             config: &self.config,
             broken: self.args.broken,
             text: &self.corpus.train,
+            overlap: !self.args.no_overlap,
         }
     }
 }
@@ -218,6 +219,12 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     screen.say(format!("\n{}", heat.render(screen)));
     if lab.rules.selection.capacity.is_some() {
         screen.say(screen.row("dropped", &apparatus::dropped(&steps)));
+    }
+    if lab.args.run.comm.link.is_some() {
+        let mut seconds: Vec<f64> = steps.iter().map(|step| step.seconds).collect();
+        seconds.sort_by(f64::total_cmp);
+        let median = screen.seconds(seconds[seconds.len() / 2]);
+        screen.say(screen.row("step", &format!("{median} until gradients are averaged, median")));
     }
     if let Some(path) = &lab.args.svg {
         std::fs::write(path, heat.svg() + "\n")

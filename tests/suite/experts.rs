@@ -1,7 +1,6 @@
 //! Experts that ranks share, compared with all of them on one rank.
 
-use super::selection;
-use super::trained::{checkpoints, config, loss_rounding};
+use super::trained::{SELECTING, checkpoints, config, loss_rounding};
 use kit::parity::{self, Trained};
 use shardlab::checkpoint::{Resume, universal};
 use shardlab::comm::{Comm, Reduce};
@@ -141,7 +140,7 @@ pub fn copies_travel_in_the_type_of_the_pass(comm: &Comm) -> anyhow::Result<()> 
 /// Copies that travel while the shared expert computes arrive as in a call that waits for them:
 /// losses and gradients have the same bits, also of blocks that are computed again.
 pub fn overlap_changes_no_bit(comm: &Comm) -> anyhow::Result<()> {
-    let (config, corpus) = config(comm.size(), |config| config.shape.family = selection::FAMILY);
+    let (config, corpus) = config(comm.size(), |config| config.shape.family = SELECTING);
     let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
     for (precision, recomputed) in
         [(Precision::F32, 0), (Precision::F32, config.shape.layers), (Precision::Bf16, 0)]

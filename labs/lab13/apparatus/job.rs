@@ -8,8 +8,8 @@ use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::mesh::Axis;
 use shardlab::model::{Balance, Build, Load, Pass};
-use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::plan::{Experts, ModelShape};
 use shardlab::tensor::Params;
 use shardlab::train::{Config, Setup, Training};
@@ -23,6 +23,8 @@ pub struct Job<'a> {
     pub config: &'a Config,
     pub broken: Option<Break>,
     pub text: &'a [u32],
+    /// Whether ranks compute while tokens and gradients travel.
+    pub overlap: bool,
 }
 
 /// A training that has begun.
@@ -66,9 +68,10 @@ impl Job<'_> {
     /// Those of [`Setup::begin`].
     pub fn begin(&self, strategy: &Strategy, world: &Comm) -> Result<Watched> {
         let counted = Arc::new(AtomicU64::new(0));
-        let mut setup = Setup::new(self.config, strategy);
+        let zero = ZeroConfig { overlap: self.overlap, ..self.config.zero(strategy.zero) };
+        let mut setup = Setup::new(self.config, strategy).zero(zero.clone());
         if let Some(broken) = self.broken.filter(|_| strategy.expert > 1) {
-            setup = setup.zero(broken.zero(self.config.zero(strategy.zero)));
+            setup = setup.zero(broken.zero(zero));
             let counted = counted.clone();
             setup = setup.layers(move |tensor| layers(broken, tensor, world, &counted));
             if broken.begins_uneven() {
