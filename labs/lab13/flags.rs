@@ -36,7 +36,7 @@ pub struct Args {
     pub experts: ExpertFlags,
     #[command(flatten)]
     pub strategy: StrategyFlag,
-    /// Compute the shared expert before tokens travel, and average gradients after the backward pass
+    /// Compute the shared expert before tokens travel, and average gradients after all passes
     #[arg(long, help_heading = help::STRATEGY)]
     pub no_overlap: bool,
     #[command(flatten)]

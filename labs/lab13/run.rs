@@ -357,7 +357,9 @@ fn write(steps: &[Taken], path: Option<&Path>) -> Result<()> {
 
 fn introduce(lab: &Lab) {
     let Lab { screen, config, strategy, rules, .. } = lab;
-    screen.say(lab.lesson.heading(screen, None));
+    let trainings = format!("{} trainings", lab.args.seeds * buys::MODELS);
+    let time = lab.args.show.map(|_| trainings.as_str());
+    screen.say(lab.lesson.heading(screen, time));
     report::ranks(screen, strategy.ranks());
     if lab.given || lab.args.broken.is_some() {
         screen.say(screen.row("strategy", &strategy.to_string()));

@@ -14,6 +14,9 @@ use std::time::Instant;
 /// The mixtures: experts of a block, and how many of them a token has.
 const MIXTURES: [[usize; 2]; 4] = [[4, 1], [8, 1], [4, 2], [8, 2]];
 
+/// The mixtures and the dense model.
+pub const MODELS: usize = MIXTURES.len() + 1;
+
 /// Evaluations of a training, and tokens of each.
 const EVALUATIONS: usize = 10;
 const TOKENS: usize = 8192;

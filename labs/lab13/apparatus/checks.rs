@@ -415,7 +415,8 @@ mod tests {
     fn biases_are_compared_bit_by_bit() {
         let (one, taken) = right();
         let one = OneRank { biases: vec![1e-3, -1e-3], ..one };
-        let errors = |biases: &[f32]| errors_with(&config(), &one, &[taken.clone()], biases);
+        let errors =
+            |biases: &[f32]| errors_with(&config(), &one, std::slice::from_ref(&taken), biases);
         assert_eq!(errors(&[1e-3, -1e-3]), Vec::<String>::new());
         for wrong in [&[2e-3, -1e-3][..], &[1e-3], &[]] {
             let errors = errors(wrong);

@@ -3,10 +3,10 @@
 //!
 //! Reading order: `job.rs` (a training whose routers are watched), `routed.rs` (what follows from
 //! their choices), `one_rank.rs` (the same on one rank), `measured.rs` (one step beside it),
-//! `resumed.rs` (a job that ends and goes on), `bytes.rs` (the lesson's bytes beside the library's),
-//! `load.rs` (who gets how much, over the training), `waiting.rs` (the rank that everyone waits
-//! for), `checks.rs` (whether it is the same model), `buys.rs` (what mixtures learn), `broken.rs`
-//! (mistakes; `broken_layers.rs` has those of layers, `broken_router.rs` of a router,
+//! `resumed.rs` (a job that ends and goes on), `bytes.rs` (the lesson's bytes beside those of the
+//! library), `load.rs` (who gets how much, over the training), `waiting.rs` (the rank that everyone
+//! waits for), `checks.rs` (whether it is the same model), `buys.rs` (what mixtures learn),
+//! `broken.rs` (mistakes; `broken_layers.rs` has those of layers, `broken_router.rs` of a router,
 //! `broken_delivery.rs` those on the way to experts and back).
 
 mod broken;
