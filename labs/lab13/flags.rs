@@ -37,7 +37,7 @@ pub struct Args {
     #[command(flatten)]
     pub strategy: StrategyFlag,
     /// Compute the shared expert before tokens travel, and average gradients after all passes
-    #[arg(long, help_heading = help::STRATEGY)]
+    #[arg(long, hide_short_help = true, help_heading = help::STRATEGY)]
     pub no_overlap: bool,
     #[command(flatten)]
     pub train: TrainFlags,
