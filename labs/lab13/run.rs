@@ -245,7 +245,11 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     apparatus::check_training(&mut checks, &lab.config, one, &training, lab.given);
     let mut failed = checks.failed_after(lab.args.broken.is_some(), &lab.config);
     if failed.is_empty() {
-        let more = "More: --show bytes, --break average-all, --strategy dp=2,tp=2,ep=2,zero=2";
+        // Biases have a check more, and the screen no line.
+        let more = match lab.rules.selection.bias {
+            true => "",
+            false => "More: --show bytes, --break average-all, --strategy dp=2,tp=2,ep=2,zero=2",
+        };
         screen.say(lab.lesson.ending(screen, more));
     }
     // After the checks' verdict: a full disk does not take its place.
@@ -300,7 +304,7 @@ fn first_step(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<First>
     };
     kit::progress(comm, || "a job that ends, and goes on".to_string());
     let sharing = Strategy { expert: comm.size(), ..plain };
-    let dir = lab.args.run.folder("lab13").join("resumed");
+    let dir = lab.args.run.folder("lab13");
     let lost = apparatus::resumed(job, &sharing, comm, &dir)?;
     Ok(First { beside, sent, found: Found { measured, again, lost } })
 }

@@ -166,5 +166,7 @@ fn what_ranks_cannot_share_is_refused() {
 
 #[test]
 fn the_screen_is_45_lines() {
-    crate::suite::program::fits(&succeeded(&lab("lab13", "")), 45);
+    for flags in ["", "--bias"] {
+        crate::suite::program::fits(&succeeded(&lab("lab13", flags)), 45);
+    }
 }

@@ -10,18 +10,24 @@ use shardlab::parallel::Strategy;
 use shardlab::train::Training;
 use std::ops::Range;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Steps before the checkpoint.
 const BEFORE: usize = 2;
 
-/// How many parameters a job has not got back bit by bit, on all ranks together. `dir` gets the
-/// checkpoint.
+/// How many parameters a job has not got back bit by bit, on all ranks together. `dir` has the
+/// checkpoint meanwhile.
 ///
 /// # Errors
 /// If a pass, a message or a file fails.
 pub fn resumed(job: &Job, strategy: &Strategy, world: &Comm, dir: &Path) -> Result<usize> {
+    // Of this run alone, whatever else runs here.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut number = [now.as_nanos() as u64];
+    world.broadcast(&mut number, 0)?;
+    let dir = dir.join(format!("resumed-{}", number[0]));
     let mut first = job.begin(strategy, world)?.training;
-    let checkpoints = Checkpoints::new(dir, 1, first.job(job.text), world).scratch();
+    let checkpoints = Checkpoints::new(&dir, 1, first.job(job.text), world).scratch();
     for step in 0..BEFORE {
         first.step(job.text, step)?;
     }
@@ -42,6 +48,11 @@ pub fn resumed(job: &Job, strategy: &Strategy, world: &Comm, dir: &Path) -> Resu
     let differs = |range: Range<usize>| !same_bits(&saved[range.clone()], &loaded[range]);
     let mut lost = [specs.iter().filter(|spec| differs(spec.range())).count() as u64];
     world.all_reduce(&mut lost, Reduce::Sum)?;
+    drop(checkpoints);
+    if world.rank() == 0 {
+        std::fs::remove_dir_all(&dir)
+            .with_context(|| format!("cannot remove {}", dir.display()))?;
+    }
     Ok(lost[0] as usize)
 }
 
