@@ -246,9 +246,10 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     let mut failed = checks.failed_after(lab.args.broken.is_some(), &lab.config);
     if failed.is_empty() {
         // Biases have a check more, and the screen no line.
-        let more = match lab.rules.selection.bias {
-            true => "",
-            false => "More: --show bytes, --break average-all, --strategy dp=2,tp=2,ep=2,zero=2",
+        let more = if lab.rules.selection.bias {
+            ""
+        } else {
+            "More: --show bytes, --break average-all, --strategy dp=2,tp=2,ep=2,zero=2"
         };
         screen.say(lab.lesson.ending(screen, more));
     }

@@ -285,13 +285,7 @@ impl Strategy {
                 format!("{number} experts cannot be divided evenly among {} ranks", self.expert);
             return Err(BadInput::new(what, "ep must divide the experts"));
         }
-        if !ffn.is_multiple_of(self.tensor) {
-            let what = format!(
-                "experts of width {ffn} cannot be divided among {} tensor ranks",
-                self.tensor
-            );
-            return Err(BadInput::new(what, "choose a `tensor` that divides it"));
-        }
+        self.check_width("experts", ffn)?;
         if self.sequence {
             return Err(BadInput::new(
                 "tensor ranks that divide the residual stream would each route their own positions",
@@ -316,14 +310,17 @@ impl Strategy {
             let what = "the MLP of dense first layers has a width of 0";
             return Err(BadInput::new(what, "choose its width, beside that of an expert"));
         }
-        if !dense_ffn.is_multiple_of(self.tensor) {
-            let what = format!(
-                "dense first layers of width {dense_ffn} cannot be divided among {} tensor ranks",
-                self.tensor
-            );
-            return Err(BadInput::new(what, "choose a `tensor` that divides it"));
+        self.check_width("dense first layers", dense_ffn)
+    }
+
+    /// Refuses MLPs of an inner `width` that tensor ranks cannot divide; `which` names them.
+    fn check_width(&self, which: &str, width: usize) -> Result<(), BadInput> {
+        if width.is_multiple_of(self.tensor) {
+            return Ok(());
         }
-        Ok(())
+        let ranks = self.tensor;
+        let what = format!("{which} of width {width} cannot be divided among {ranks} tensor ranks");
+        Err(BadInput::new(what, "choose a `tensor` that divides it"))
     }
 
     /// Refuses what the library's trainer does not run; a plan may say it.
