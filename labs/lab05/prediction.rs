@@ -55,5 +55,5 @@ pub fn prediction() -> Result<Question> {
          whole on both ranks.",
     )
     .typed(" %", 0.03)
-    .shown("(32 + 48/t) sbh"))
+    .shown("(24 + 48/t) sbh"))
 }

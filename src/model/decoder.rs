@@ -180,13 +180,13 @@ impl Decoder {
     /// If the input is not what the first layer here takes, has no tokens, or a layer fails:
     /// weights are missing, or a rank has ended with which it communicates.
     pub fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
-        let x = self.hidden(input, pass)?;
-        match &self.exit {
-            Some((norm, exit)) => {
-                tensor::chain(&x, |x| exit.loss(&norm.forward(x, pass)?, targets, pass))
+        tensor::chain(&self.enter(input, pass)?, |x| {
+            let x = self.hidden(x, pass)?;
+            match &self.exit {
+                Some((norm, exit)) => exit.loss(&norm.forward(&x, pass)?, targets, pass),
+                None => Ok(x),
             }
-            None => Ok(x),
-        }
+        })
     }
 
     /// Runs the forward pass. Returns the last layer's activations. At the model's end, it returns
@@ -195,7 +195,7 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::forward`].
     pub fn predict(&self, input: Input, pass: &Pass, positions: Positions) -> Result<Tensor> {
-        let x = self.hidden(input, pass)?;
+        let x = self.hidden(&self.enter(input, pass)?, pass)?;
         let Some((norm, exit)) = &self.exit else {
             return Ok(x);
         };
@@ -231,27 +231,29 @@ impl Decoder {
         self.predict(Input::Tokens { ids, length }, pass, Positions::All)
     }
 
-    fn hidden(&self, input: Input, pass: &Pass) -> Result<Tensor> {
+    /// The activations before the first block here.
+    fn enter(&self, input: Input, pass: &Pass) -> Result<Tensor> {
         if let Input::Tokens { ids: [], .. } = input {
             bail!(
                 "this rank's batch has no tokens\n\
                  help: a layer of no rows has no result: give every rank at least one sequence, or start fewer data ranks"
             );
         }
-        let mut x = match (input, &self.entry) {
-            (Input::Tokens { ids, length }, Some(entry)) => entry.forward(ids, length, pass)?,
-            (Input::Hidden(x), None) => x.clone(),
+        match (input, &self.entry) {
+            (Input::Tokens { ids, length }, Some(entry)) => entry.forward(ids, length, pass),
+            (Input::Hidden(x), None) => Ok(x.clone()),
             (Input::Tokens { .. }, None) => {
                 bail!("these layers take activations: tokens are for layer 0, which is not here")
             }
             (Input::Hidden(_), Some(_)) => {
                 bail!("these layers take tokens: layer 0 is here, and nothing is before it")
             }
-        };
-        for block in &self.blocks {
-            x = block.forward(&x, pass)?;
         }
-        Ok(x)
+    }
+
+    /// The activations after the last block here.
+    fn hidden(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        self.blocks.iter().try_fold(x.clone(), |x, block| block.forward(&x, pass))
     }
 
     fn exit(&self) -> Result<&End> {

@@ -283,7 +283,7 @@ pub struct Mlp {
 
 impl Layer for Mlp {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let x = tensor::gelu(&self.fc.forward(x, pass)?)?;
+        let x = tensor::gelu(self.fc.forward(x, pass)?)?;
         pass.drop(self.out.forward(&x, pass)?, &format!("{}.out", self.name))
     }
 }
@@ -299,8 +299,7 @@ pub struct Block {
 impl Layer for Block {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let half = |x: &Tensor, norm: &dyn Layer, layer: &dyn Layer| {
-            let y = tensor::chain(x, |x| layer.forward(&norm.forward(x, pass)?, pass))?;
-            pass.rounded((x + y)?)
+            pass.rounded(tensor::residual(x, |x| layer.forward(&norm.forward(x, pass)?, pass))?)
         };
         let x = half(x, &*self.norm1, &*self.attention)?;
         half(&x, &*self.norm2, &*self.mlp)

@@ -44,11 +44,13 @@ impl ModelShape {
     }
 
     /// The most bytes that a step's activations take: all that the forward pass leaves, and beside
-    /// it what the backward pass works on. That is most at one of four places: at the logits; at
-    /// GELU; at the matrix before it; or at attention, where one sequence's scores are computed
-    /// again, beside a head's keys and values that are turned. All but the first have the gradients
-    /// of the stream before and after the residual sum beside them. Of a result's gradient `gemm`
-    /// copies up to 512 rows at a time, for the weights of a model that is wider than 128.
+    /// it what the backward pass works on. That is most at one of three places of the last block:
+    /// at the logits; at the matrix after GELU; or at attention, where one sequence's scores are
+    /// computed again, beside a head's keys and values that are turned. The last two have the
+    /// stream's gradient beside them; with dropout the matrix gets another one, in which numbers
+    /// are dropped. At attention, GELU's slope has already been freed. Of a result's gradient
+    /// `gemm` copies up to 512 rows at a time, for the weights of a model that is wider than 128.
+    /// (Where vectors have 256 bits: than 32, which is not counted here.)
     fn activations(&self, batch: usize, dropout: DropoutMasks) -> u64 {
         let block = self.block as f64;
         let tokens = batch as f64 * block;
@@ -60,11 +62,11 @@ impl ModelShape {
             0.0
         };
         let logits = (vocabulary + d) * tokens + vocabulary * copied;
-        let gelu = 10.0 * d * tokens;
-        let fc = 7.0 * d * tokens + 4.0 * d * copied;
+        let dropped = if dropout == DropoutMasks::Kept { 1.0 } else { 0.0 };
+        let out = (5.0 + dropped) * d * tokens + d * copied;
         let head = d / self.heads as f64;
-        let attention = 6.0 * d * tokens + 2.0 * block * (block + head);
-        let work = 4.0 * logits.max(gelu).max(fc).max(attention);
+        let attention = d * tokens + 2.0 * block * (block + head);
+        let work = 4.0 * logits.max(out).max(attention);
         (self.alone().activations(batch, dropout) + work) as u64
     }
 }
@@ -86,17 +88,17 @@ mod tests {
     }
 
     /// What the program `memory` has counted with one rank, in bytes, beside the forward pass's
-    /// activations.
+    /// activations. Of none of these models `gemm` copies more on one processor than on another.
     #[test]
     fn the_backward_pass_works_where_it_was_measured() {
         let wide = |shape| ModelShape { vocabulary: 2000, ..shape };
         for (shape, batch, measured) in [
-            (shape(4, 4, 128, 64), 12, 3_962_876.0),
-            (shape(2, 4, 256, 128), 1, 1_458_936.0),
-            (wide(shape(2, 2, 64, 64)), 12, 6_358_720.0),
-            (wide(shape(2, 2, 160, 64)), 12, 9_731_515.0),
-            (shape(1, 4, 64, 512), 1, 2_961_908.0),
-            (shape(2, 2, 32, 256), 2, 967_412.0),
+            (shape(2, 4, 256, 128), 1, 789_344.0),
+            (shape(2, 2, 256, 64), 32, 11_015_768.0),
+            (wide(shape(2, 2, 32, 64)), 12, 6_243_160.0),
+            (wide(shape(2, 2, 160, 64)), 12, 9_714_264.0),
+            (shape(1, 4, 64, 512), 1, 2_295_640.0),
+            (shape(2, 2, 32, 256), 2, 624_216.0),
         ] {
             let forward = shape.alone().activations(batch, DropoutMasks::None);
             let work = shape.memory(batch, DropoutMasks::None).activations as f64 - forward;

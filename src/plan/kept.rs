@@ -69,16 +69,15 @@ impl Kept {
         // Two masks as wide as the stream, and one of the scores.
         let masks = if dropout == DropoutMasks::Kept { 2.0 } else { 0.0 };
         if shape.family == Family::Gpt {
-            // In numbers: 2 + 4/t + 12/t, and two masks, which are numbers as well. The 2 are the
-            // gathered inputs of column-parallel matrices: they stay, because candle keeps its
-            // graph, and Megatron-LM gathers them again. The 4/t are two results and two sums of
-            // the stream. The 12/t are qkv, attention, and fc and GELU with a width of 4 each. Then
-            // the statistics of two norms, and a number for each head and row of attention, which
-            // recomputes its scores.
+            // In numbers: 2 + 2/t + 12/t, and two masks, which are numbers as well. The 2 are the
+            // gathered inputs of column-parallel matrices: they stay, and Megatron-LM gathers them
+            // again. The 2/t are two sums of the stream. The 12/t are qkv, attention, and GELU's
+            // slope and result with a width of 4 each. Then the statistics of two norms, and a
+            // number for each head and row of attention, which recomputes its scores.
             return Kept {
                 input: element * h,
                 whole: element * 2.0 * h,
-                stream: element * ((4.0 + masks) * h + 4.0),
+                stream: element * ((2.0 + masks) * h + 4.0),
                 divided: element * (12.0 * h + shape.heads as f64),
                 scores: 0.0,
             };

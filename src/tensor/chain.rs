@@ -3,11 +3,13 @@
 //! For each edge of the graph, candle's backward pass makes a tensor of zeros and adds the gradient
 //! to it: two passes over as many numbers as the edge has. It must, since several operations may
 //! have read the tensor. Inside a chain only the next operation has, so an operation's gradient
-//! goes to the operation before it as it is. What is kept for the backward pass stays the same.
+//! goes to the operation before it as it is. A chain may hold chains: where all layers of a model
+//! are operations of this folder, the model is one node.
+//!
+//! A residual sum is a chain's, too. candle would keep both summands, and a sum needs neither.
 
-use candle_core::{
-    CpuStorage, CustomOp1, Error, InplaceOp1, Layout, Result, Shape, Tensor, TensorId, bail,
-};
+use super::in_place::{add_to, take};
+use candle_core::{CpuStorage, CustomOp1, Error, Layout, Result, Shape, Tensor, TensorId, bail};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,9 +22,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// # Errors
 /// If `layers` fails.
 pub fn chain(x: &Tensor, layers: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    if !x.track_op() {
-        return layers(x);
+    let (y, links) = linked(x, layers)?;
+    if links.is_empty() {
+        Ok(y)
+    } else {
+        joined(x, y, links, false)
     }
+}
+
+/// `x + layers(x)`: [`chain`] with the sum in the same node, and in the memory of `layers`' result.
+/// No operation needs that result, so none is kept.
+///
+/// # Errors
+/// If `layers` fails, or its result does not have the shape of `x`.
+pub fn residual(x: &Tensor, layers: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let (y, links) = linked(x, layers)?;
+    if links.is_empty() {
+        return x + y;
+    }
+    add_to(&y, x)?;
+    joined(x, y, links, true)
+}
+
+/// `layers(x)`, and its operations if they are a chain. Else the list is empty.
+fn linked(
+    x: &Tensor,
+    layers: impl FnOnce(&Tensor) -> Result<Tensor>,
+) -> Result<(Tensor, Vec<Link>)> {
     // Restored even if the layers fail.
     struct Before(Option<Chain>);
     impl Drop for Before {
@@ -30,18 +56,26 @@ pub fn chain(x: &Tensor, layers: impl FnOnce(&Tensor) -> Result<Tensor>) -> Resu
             OPEN.replace(self.0.take());
         }
     }
+    if !x.track_op() {
+        return Ok((layers(x)?, Vec::new()));
+    }
     let before = Before(OPEN.replace(Some(Chain { end: x.id(), links: Vec::new() })));
     let y = layers(x)?;
     let chain = OPEN.take();
     drop(before);
-    match chain {
-        Some(chain) if chain.end == y.id() && !chain.links.is_empty() => {
-            let result = Mutex::default();
-            y.inplace_op1(&Take(&result))?;
-            x.apply_op1(Joined { links: chain.links, result })
-        }
-        _ => Ok(y),
-    }
+    Ok(match chain {
+        Some(chain) if chain.end == y.id() => (y, chain.links),
+        _ => (y, Vec::new()),
+    })
+}
+
+/// Moves `y` into one node for all of `links`.
+fn joined(x: &Tensor, y: Tensor, links: Vec<Link>, residual: bool) -> Result<Tensor> {
+    let links: Arc<[Link]> = links.into();
+    let result = Mutex::new(Some((take(&y)?, y.shape().clone())));
+    let y = x.apply_op1(Joined { links: links.clone(), residual, result })?;
+    link(x, &y, Joined { links, residual, result: Mutex::default() });
+    Ok(y)
 }
 
 thread_local! {
@@ -74,7 +108,9 @@ pub(super) fn link(x: &Tensor, y: &Tensor, op: impl CustomOp1 + Send + Sync + 's
 }
 
 struct Joined {
-    links: Vec<Link>,
+    links: Arc<[Link]>,
+    /// Whether the input is added to the last operation's result.
+    residual: bool,
     /// The last operation's result, until the graph has it.
     result: Mutex<Option<(CpuStorage, Shape)>>,
 }
@@ -99,22 +135,10 @@ impl CustomOp1 for Joined {
             }
             y = x;
         }
+        if self.residual {
+            // An operation's gradient is a tensor of its own, of which nobody else has a part.
+            add_to(&gradient, &dy.contiguous()?)?;
+        }
         Ok(Some(gradient))
-    }
-}
-
-/// Moves a tensor's elements out of it.
-struct Take<'a>(&'a Mutex<Option<(CpuStorage, Shape)>>);
-
-impl InplaceOp1 for Take<'_> {
-    fn name(&self) -> &'static str {
-        "take"
-    }
-
-    fn cpu_fwd(&self, x: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        let elements = std::mem::replace(x, CpuStorage::F32(Vec::new()));
-        let mut result = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *result = Some((elements, layout.shape().clone()));
-        Ok(())
     }
 }

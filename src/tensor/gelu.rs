@@ -1,32 +1,51 @@
 //! The exact GELU: x times the probability that a standard normal number is below x.
+//!
+//! The forward pass has all that the slope takes, so the operation keeps the slope instead of x:
+//! as much memory, and the backward pass is a product.
 
-use super::graph::{TensorOp, apply};
+use super::graph::{TensorOp, consume};
 use super::math::{exp, vectorized};
-use candle_core::{Result, Shape, Tensor};
+use crate::memory::in_large_pages;
+use candle_core::{Error, Result, Shape, Tensor};
+use std::sync::{Mutex, PoisonError};
 
-/// `gelu(x) = x · Φ(x)`, element by element (Hendrycks and Gimpel, arXiv 1606.08415).
+/// `gelu(x) = x · Φ(x)`, element by element (Hendrycks and Gimpel, arXiv 1606.08415). It frees the
+/// memory of `x`: give it a copy of what is read again.
 ///
 /// # Errors
 /// If `x` is not f32.
-pub fn gelu(x: &Tensor) -> Result<Tensor> {
-    apply(x, Gelu)
+pub fn gelu(x: Tensor) -> Result<Tensor> {
+    let keeps_slope = x.track_op();
+    consume(x, Gelu { keeps_slope, slope: Mutex::default() })
 }
 
-struct Gelu;
+struct Gelu {
+    keeps_slope: bool,
+    /// Between the two passes.
+    slope: Mutex<Option<Vec<f32>>>,
+}
 
 impl TensorOp for Gelu {
     const NAME: &'static str = "gelu";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let mut y = Vec::with_capacity(x.len());
-        vectorized!((x, &mut y), gelu_of);
+        if self.keeps_slope {
+            let mut slope = Vec::with_capacity(x.len());
+            vectorized!((x, &mut y, &mut slope), gelu_and_slope);
+            in_large_pages(&slope);
+            *self.slope.lock().unwrap_or_else(PoisonError::into_inner) = Some(slope);
+        } else {
+            vectorized!((x, &mut y), gelu_of);
+        }
         Ok((y, dims.into()))
     }
 
-    /// `gelu'(x) = Φ(x) + x φ(x)`
-    fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
-        let mut dx = Vec::with_capacity(x.len());
-        vectorized!((x, dy, &mut dx), gradient);
+    fn input_gradient(&self, _x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let slope = self.slope.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut dx =
+            slope.ok_or_else(|| Error::msg("GELU's slope is there for one backward pass"))?;
+        vectorized!((&mut dx[..], dy), multiply);
         Ok(dx)
     }
 }
@@ -47,17 +66,26 @@ fn gelu_of((x, y): (&[f32], &mut Vec<f32>)) {
     }
 }
 
+/// `gelu'(x) = Φ(x) + x φ(x)`
 #[inline(always)]
-fn gradient((x, dy, dx): (&[f32], &[f32], &mut Vec<f32>)) {
+fn gelu_and_slope((x, y, slope): (&[f32], &mut Vec<f32>, &mut Vec<f32>)) {
     let mut part = [0.0; PART];
-    for (x, dy) in x.chunks(PART).zip(dy.chunks(PART)) {
-        for ((dx, &x), dy) in part.iter_mut().zip(x).zip(dy) {
+    let mut slopes = [0.0; PART];
+    for x in x.chunks(PART) {
+        for ((y, slope), &x) in part.iter_mut().zip(&mut slopes).zip(x) {
             let (tail, density) = normal_tail(x.abs());
             let below = if x >= 0.0 { 1.0 - tail } else { tail };
-            *dx = dy * (below + x * density);
+            *y = x.max(0.0) - x.abs() * tail;
+            *slope = below + x * density;
         }
-        dx.extend_from_slice(&part[..x.len()]);
+        y.extend_from_slice(&part[..x.len()]);
+        slope.extend_from_slice(&slopes[..x.len()]);
     }
+}
+
+#[inline(always)]
+fn multiply((dx, dy): (&mut [f32], &[f32])) {
+    dx.iter_mut().zip(dy).for_each(|(dx, dy)| *dx *= dy);
 }
 
 /// For z >= 0: the probability that a standard normal number is above z, and its density at z.

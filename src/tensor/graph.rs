@@ -2,12 +2,10 @@
 
 use super::chain;
 use super::defer::now_or_later;
+use super::in_place::{elements, free};
 use super::profile;
 use crate::memory::in_large_pages;
-use candle_core::backend::BackendStorage;
-use candle_core::{
-    CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, bail,
-};
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Storage, Tensor, bail};
 use std::sync::Arc;
 
 /// A function of one f32 tensor with its own backward pass, over slices. Weights are not tensors
@@ -77,11 +75,6 @@ pub fn consume(x: Tensor, op: impl TensorOp) -> Result<Tensor> {
     Ok(y)
 }
 
-/// Frees the memory of a tensor that candle keeps for a backward pass that does not read it.
-pub(super) fn free(x: &Tensor) -> Result<()> {
-    x.inplace_op1(&Free)
-}
-
 struct Node<O> {
     op: Arc<O>,
     keeps_input: bool,
@@ -135,34 +128,6 @@ fn backward<O: TensorOp, R>(
 ) -> Result<R> {
     let timed = |x: &[f32]| read(dy, |dy| profile::backward(O::NAME, || half(x, dy)));
     if keeps_input { read(x, timed) } else { timed(&[]) }
-}
-
-/// Frees a tensor's elements. Its shape stays, because candle's backward pass reads it.
-struct Free;
-
-impl InplaceOp1 for Free {
-    fn name(&self) -> &'static str {
-        "free"
-    }
-
-    fn cpu_fwd(&self, x: &mut CpuStorage, _layout: &Layout) -> Result<()> {
-        *x = CpuStorage::F32(Vec::new());
-        Ok(())
-    }
-}
-
-/// The f32 elements of an operation's argument, which must be contiguous in memory.
-pub(super) fn elements<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
-    match (storage, layout.contiguous_offsets()) {
-        (CpuStorage::F32(data), Some((_, end))) if end > data.len() => {
-            bail!("this tensor has no elements any more: a later operation has freed them")
-        }
-        (CpuStorage::F32(data), Some((start, end))) => Ok(&data[start..end]),
-        (CpuStorage::F32(_), None) => {
-            bail!("this operation takes contiguous tensors: call .contiguous() before it")
-        }
-        (other, _) => bail!("this operation takes f32 tensors, not {:?}", other.dtype()),
-    }
 }
 
 /// Calls `read` with a tensor's f32 elements, row-major.

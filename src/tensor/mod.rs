@@ -13,7 +13,8 @@
 //! `swiglu.rs`, `stacked.rs` (several matrices at once); for generating, `few_rows.rs`. Backward
 //! passes in pieces, for pipelines: `defer.rs` (in time) and `boundary.rs` (in space); and
 //! `recompute.rs`, which trades time for memory. For experts: `routed.rs`. Tools: `graph.rs` (makes
-//! an operation a node of the graph), `chain.rs` (makes several operations one node), `stored.rs`
+//! an operation a node of the graph), `chain.rs` (makes several operations one node),
+//! `in_place.rs` (what changes a tensor in its own memory), `stored.rs`
 //! (the types of stored numbers), `rounded.rs` (activations in bf16), `random.rs`, `matmul.rs`,
 //! `math.rs`, `profile.rs` (the time that each operation took).
 
@@ -29,6 +30,7 @@ mod few_rows;
 mod gain;
 mod gelu;
 mod graph;
+mod in_place;
 mod layer_norm;
 mod linear;
 pub mod math;
@@ -52,7 +54,7 @@ pub use attention::{causal_attention, grouped_attention};
 pub use block_attention::{BlockAttention, Documents, Rows, Running};
 pub use boundary::{backward_from, gradient};
 pub use candle_core::{Device, Tensor};
-pub use chain::chain;
+pub use chain::{chain, residual};
 pub use cross_entropy::{IGNORED, cross_entropy};
 pub(crate) use cross_entropy::{counted, fit};
 pub use defer::{Deferred, defer};

@@ -24,7 +24,7 @@ impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> CustomOp1 for Recompute<F> 
     }
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let x = super::graph::elements(x, layout)?.to_vec();
+        let x = super::in_place::elements(x, layout)?.to_vec();
         // This tensor depends on no variable, so candle records no graph, and intermediate results
         // are freed.
         let y = (self.0)(&Tensor::from_vec(x, layout.shape(), &Device::Cpu)?)?;

@@ -4,7 +4,8 @@
 //! candle's own operations do the same. In its backward pass each of them makes a tensor of all
 //! rows, and adds it to another one, once for every layer that takes a few of them.
 
-use super::graph::{TensorOp, apply, elements, free, rows};
+use super::graph::{TensorOp, apply, rows};
+use super::in_place::{elements, free};
 use super::{backward_from, gradient, read};
 use candle_core::{
     CpuStorage, CustomOp1, CustomOp2, Device, Layout, Result, Shape, Tensor, Var, bail,

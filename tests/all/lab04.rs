@@ -59,7 +59,8 @@ fn temporary_memory_does_not_depend_on_timing() {
 #[test]
 fn a_ranks_memory_is_what_the_formulas_say() {
     let mut command = Command::new(program("memory"));
-    let flags = "--layers 2 --embd 64 --block 128 --batch 5 --dropout 0.1 --ascii";
+    // Of a model this narrow, `gemm` copies no gradient on any processor.
+    let flags = "--layers 2 --embd 32 --block 128 --batch 5 --dropout 0.1 --ascii";
     command.env_remove("SHARDLAB_CORPUS").args(flags.split_whitespace());
     let text = succeeded(&command.output().unwrap());
     assert!(text.is_ascii(), "{text}");

@@ -183,7 +183,7 @@ fn products_in_bf16() {
 fn gelu() {
     hold(
         "gelu",
-        &|x, _| tensor::gelu(x),
+        &|x, _| tensor::gelu(x.copy()?),
         &|a| plain::gelu(a[0]),
         &[numbers(3, &[4, 100], 6.0)],
     );
@@ -192,7 +192,7 @@ fn gelu() {
 #[test]
 fn gelu_far_out() -> Result<()> {
     let x = Tensor::new(&[-1e4f32, -13.0, -8.0, 0.0, 13.0, 1e4], CPU)?;
-    let y = tensor::gelu(&x)?.to_vec1::<f32>()?;
+    let y = tensor::gelu(x)?.to_vec1::<f32>()?;
     assert_eq!((y[3], y[4], y[5]), (0.0, 13.0, 1e4));
     assert!(y[..3].iter().all(|y| (-1e-10..=0.0).contains(y)), "{y:?}");
     Ok(())
@@ -349,7 +349,7 @@ fn add_positions() {
 fn a_backward_pass_goes_on_from_a_given_gradient() -> Result<()> {
     let x = Var::from_tensor(&numbers(17, &[3, 20], 2.0).to_dtype(DType::F32)?)?;
     // The boundary feeds two operations, as a residual stream does.
-    let first = |x: &Tensor| tensor::gelu(x);
+    let first = |x: &Tensor| tensor::gelu(x.copy()?);
     let second = |x: &Tensor| scalar(&(first(x)? + x)?);
     let whole = tensor::gradient(&second(&first(&x)?)?.backward()?, &x)?;
 
@@ -385,21 +385,43 @@ fn a_chain_is_one_node_and_has_the_bits_of_its_operations() -> Result<()> {
     let (params, [gain, fc, out]) = half_a_block()?;
     let layers = |x: &Tensor| {
         let x = tensor::linear(&tensor::layer_norm(x, &gain)?, &fc, F32)?;
-        tensor::linear(&tensor::gelu(&x)?, &out, F32)
+        tensor::linear(&tensor::gelu(x)?, &out, F32)
     };
     let x = Var::from_tensor(&numbers(21, &[3, 5, 20], 2.0).to_dtype(DType::F32)?)?;
     let run = |y: Tensor| {
         params.zero_gradients();
-        // The input feeds the sum, too, as a residual stream does.
-        let gradients = scalar(&(x.as_tensor() + &y)?)?.backward()?;
+        let gradients = scalar(&y)?.backward()?;
         Ok((flat(&y), flat(&tensor::gradient(&gradients, &x)?), params.gradients().to_vec()))
     };
-    let chained = tensor::chain(&x, layers)?;
-    assert_eq!(chained.sorted_nodes().len(), 2, "the chain, and the variable");
-    let apart = layers(&x)?;
-    assert_eq!(apart.sorted_nodes().len(), 5);
-    let chained: Result<_> = run(chained);
-    assert_eq!(chained?, run(apart)?);
+    let expect = |chained: Tensor, apart: Tensor, nodes| -> Result<()> {
+        assert_eq!(chained.sorted_nodes().len(), 2, "the chain, and the variable");
+        assert_eq!(apart.sorted_nodes().len(), nodes);
+        let chained: Result<_> = run(chained);
+        assert_eq!(chained?, run(apart)?);
+        Ok(())
+    };
+    expect(tensor::chain(&x, layers)?, layers(&x)?, 5)?;
+    // Two residual sums, then a chain of them.
+    let sum = |x: &Tensor| x + layers(x)?;
+    let residual = |x: &Tensor| tensor::residual(x, layers);
+    expect(residual(&x)?, sum(&x)?, 6)?;
+    expect(tensor::chain(&x, |x| residual(&residual(x)?))?, sum(&sum(&x)?)?, 11)
+}
+
+/// candle would keep both summands.
+#[test]
+fn a_residual_sum_frees_its_layers_result() -> Result<()> {
+    let (_params, [gain, ..]) = half_a_block()?;
+    let x = Var::from_tensor(&numbers(23, &[3, 20], 1.0).to_dtype(DType::F32)?)?;
+    let mut kept = None;
+    let y = tensor::residual(&x, |x| {
+        let y = tensor::layer_norm(x, &gain)?;
+        kept = Some(y.clone());
+        Ok(y)
+    })?;
+    assert_eq!(flat(&y), flat(&(x.as_tensor() + tensor::layer_norm(&x, &gain)?)?));
+    let text = tensor::gelu(kept.unwrap()).unwrap_err().to_string();
+    assert!(text.contains("a later operation has freed them"), "{text}");
     Ok(())
 }
 
@@ -425,6 +447,14 @@ fn a_chain_that_is_none_loses_no_gradient() -> Result<()> {
         expect(layers, layers)?;
     }
     expect(&|x| norm(&tensor::chain(&norm(x[0])?, norm)?), &|x| norm(&norm(&norm(x[0])?)?))?;
+    expect(&|x| tensor::residual(x[0], |x| norm(x)? * 3.0), &|x| {
+        x[0] + (norm(x[0])? * 3.0)?
+    })?;
+    expect(&|x| norm(x[0])? + tensor::residual(x[0], norm)?, &|x| {
+        norm(x[0])? + (x[0] + norm(x[0])?)?
+    })?;
+    // Sums of different shapes.
+    assert!(tensor::residual(&x, |x| norm(x)?.narrow(0, 0, 2)).is_err());
     // A chain that fails leaves none open.
     assert!(tensor::chain(&x, |x| norm(&x.t()?)).is_err());
     assert!(gradient(norm(&norm(&x)?)?)?.iter().all(|&dx: &f64| dx != 0.0));
@@ -442,7 +472,7 @@ fn an_operation_that_uses_its_input_up_frees_it() -> Result<()> {
         flat(&tensor::add_positions(x.clone(), &positions, &Slices::default())?),
         [2.0; 36]
     );
-    let text = tensor::gelu(&x).unwrap_err().to_string();
+    let text = tensor::gelu(x).unwrap_err().to_string();
     assert!(text.contains("a later operation has freed them"), "{text}");
     Ok(())
 }

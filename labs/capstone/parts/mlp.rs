@@ -45,7 +45,7 @@ fn forward(
     scattered: Exchange,
 ) -> Result<(Tensor, Vec<Tensor>)> {
     let h = gathered(comm, x)?.matmul(a)?;
-    let z = scattered(comm, &gelu(&h)?.matmul(b)?)?;
+    let z = scattered(comm, &gelu(h.copy()?)?.matmul(b)?)?;
     // Its own rows are enough: the backward pass gathers them again, as Megatron-LM does.
     Ok((z, vec![x.clone(), h]))
 }
@@ -63,7 +63,7 @@ fn backward(
         anyhow::bail!("the forward pass keeps its rows and the hidden layer")
     };
     let dz = gathered(comm, dz)?;
-    let db = gelu(h)?.t()?.matmul(&dz)?;
+    let db = gelu(h.copy()?)?.t()?.matmul(&dz)?;
     let dh = gelu_gradient(h, &dz.matmul(&b.t()?)?)?;
     let da = gathered(comm, x)?.t()?.matmul(&dh)?;
     let dx = scattered(comm, &dh.matmul(&a.t()?)?)?;
@@ -73,7 +73,7 @@ fn backward(
 /// The gradient of `h`, given the gradient `dy` of gelu(h).
 fn gelu_gradient(h: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let h = candle_core::Var::from_tensor(h)?;
-    let gradients = shardlab::tensor::backward_from(&gelu(h.as_tensor())?, &dy.contiguous()?)?;
+    let gradients = shardlab::tensor::backward_from(&gelu(h.copy()?)?, &dy.contiguous()?)?;
     Ok(shardlab::tensor::gradient(&gradients, &h)?)
 }
 

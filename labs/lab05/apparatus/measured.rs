@@ -243,12 +243,12 @@ impl Measured {
     /// The activations of a block, in the letters of the papers: s·b·h numbers of 4 bytes each.
     fn formula(&self) -> &'static str {
         match (self.way, self.dropout) {
-            (Way::OneRank, false) => "72 sbh",
-            (Way::OneRank, true) => "80 sbh",
-            (Way::Tensor, false) => "(24 + 48/t) sbh",
-            (Way::Tensor, true) => "(32 + 48/t) sbh",
-            (Way::Sequence, false) => "(8 + 64/t) sbh",
-            (Way::Sequence, true) => "(8 + 72/t) sbh",
+            (Way::OneRank, false) => "64 sbh",
+            (Way::OneRank, true) => "72 sbh",
+            (Way::Tensor, false) => "(16 + 48/t) sbh",
+            (Way::Tensor, true) => "(24 + 48/t) sbh",
+            (Way::Sequence, false) => "(8 + 56/t) sbh",
+            (Way::Sequence, true) => "(8 + 64/t) sbh",
         }
     }
 }

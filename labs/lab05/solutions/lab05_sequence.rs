@@ -35,7 +35,7 @@ pub fn scatter(comm: &Comm, all: &Tensor) -> Result<Tensor> {
 
 /// The GPT's GELU: h times the probability that a standard normal number is below h.
 pub fn gelu(h: &Tensor) -> Result<Tensor> {
-    Ok(tensor::gelu(h)?)
+    Ok(tensor::gelu(h.copy()?)?)
 }
 
 /// The gradient of `h`, from the gradient `dy` of gelu(h).
