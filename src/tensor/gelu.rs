@@ -59,24 +59,19 @@ fn gelu_of((x, y): (&[f32], &mut Vec<f32>)) {
     let mut part = [0.0; PART];
     for x in x.chunks(PART) {
         for (y, &x) in part.iter_mut().zip(x) {
-            let (tail, _) = normal_tail(x.abs());
-            *y = x.max(0.0) - x.abs() * tail;
+            (*y, _) = value_and_slope(x);
         }
         y.extend_from_slice(&part[..x.len()]);
     }
 }
 
-/// `gelu'(x) = Φ(x) + x φ(x)`
 #[inline(always)]
 fn gelu_and_slope((x, y, slope): (&[f32], &mut Vec<f32>, &mut Vec<f32>)) {
     let mut part = [0.0; PART];
     let mut slopes = [0.0; PART];
     for x in x.chunks(PART) {
         for ((y, slope), &x) in part.iter_mut().zip(&mut slopes).zip(x) {
-            let (tail, density) = normal_tail(x.abs());
-            let below = if x >= 0.0 { 1.0 - tail } else { tail };
-            *y = x.max(0.0) - x.abs() * tail;
-            *slope = below + x * density;
+            (*y, *slope) = value_and_slope(x);
         }
         y.extend_from_slice(&part[..x.len()]);
         slope.extend_from_slice(&slopes[..x.len()]);
@@ -86,6 +81,14 @@ fn gelu_and_slope((x, y, slope): (&[f32], &mut Vec<f32>, &mut Vec<f32>)) {
 #[inline(always)]
 fn multiply((dx, dy): (&mut [f32], &[f32])) {
     dx.iter_mut().zip(dy).for_each(|(dx, dy)| *dx *= dy);
+}
+
+/// `x Φ(x)`, and its derivative `Φ(x) + x φ(x)`.
+#[inline(always)]
+fn value_and_slope(x: f32) -> (f32, f32) {
+    let (tail, density) = normal_tail(x.abs());
+    let below = if x >= 0.0 { 1.0 - tail } else { tail };
+    (x.max(0.0) - x.abs() * tail, below + x * density)
 }
 
 /// For z >= 0: the probability that a standard normal number is above z, and its density at z.

@@ -1,7 +1,7 @@
 //! What changes a tensor in its own memory. candle keeps the tensors of its graph until the end of
 //! the backward pass, also those that nothing reads any more.
 
-use super::math::vectorized;
+use super::stored::add;
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, Tensor, bail};
 use std::sync::{Mutex, PoisonError};
@@ -75,15 +75,10 @@ impl InplaceOp2 for AddTo {
         let x = elements(x, x_layout)?;
         match (y, layout.contiguous_offsets()) {
             (CpuStorage::F32(y), Some((start, end))) if end <= y.len() => {
-                vectorized!((&mut y[start..end], x), add)
+                add(&mut y[start..end], x)
             }
             _ => bail!("a sum takes contiguous f32 tensors"),
         }
         Ok(())
     }
-}
-
-#[inline(always)]
-fn add((y, x): (&mut [f32], &[f32])) {
-    y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
 }

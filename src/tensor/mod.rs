@@ -14,9 +14,9 @@
 //! passes in pieces, for pipelines: `defer.rs` (in time) and `boundary.rs` (in space); and
 //! `recompute.rs`, which trades time for memory. For experts: `routed.rs`. Tools: `graph.rs` (makes
 //! an operation a node of the graph), `chain.rs` (makes several operations one node),
-//! `in_place.rs` (what changes a tensor in its own memory), `stored.rs`
-//! (the types of stored numbers), `rounded.rs` (activations in bf16), `random.rs`, `matmul.rs`,
-//! `math.rs`, `profile.rs` (the time that each operation took).
+//! `in_place.rs` (what changes a tensor in its own memory), `stored.rs` (the types of stored
+//! numbers), `rounded.rs` (activations in bf16), `random.rs`, `matmul.rs`, `math.rs`, `profile.rs`
+//! (the time that each operation took).
 
 mod attention;
 mod block_attention;
