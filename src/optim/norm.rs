@@ -64,7 +64,10 @@ const LANES: usize = 16;
 #[inline(always)]
 fn in_lanes(numbers: &[f32], mut each: impl FnMut(&[f32; LANES])) {
     let (chunks, rest) = numbers.as_chunks();
-    chunks.iter().for_each(&mut each);
+    // As an argument of `for_each` it would stay outside of the vectors' function.
+    for chunk in chunks {
+        each(chunk);
+    }
     let mut last = [0.0; LANES];
     last[..rest.len()].copy_from_slice(rest);
     each(&last);

@@ -70,8 +70,8 @@ fn gelu_and_slope((x, y, slope): (&[f32], &mut Vec<f32>, &mut Vec<f32>)) {
     let mut part = [0.0; PART];
     let mut slopes = [0.0; PART];
     for x in x.chunks(PART) {
-        for ((y, slope), &x) in part.iter_mut().zip(&mut slopes).zip(x) {
-            (*y, *slope) = value_and_slope(x);
+        for i in 0..x.len() {
+            (part[i], slopes[i]) = value_and_slope(x[i]);
         }
         y.extend_from_slice(&part[..x.len()]);
         slope.extend_from_slice(&slopes[..x.len()]);

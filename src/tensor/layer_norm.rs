@@ -63,13 +63,17 @@ type Statistics = (f32, f32);
 #[inline(always)]
 fn normalise((x, gain, y, statistics): (&[f32], &[f32], &mut Vec<f32>, &mut [Statistics])) {
     let width = gain.len();
-    let mut row = vec![0.0; width];
+    let row = &mut vec![0.0; width][..];
     for (x, statistics) in x.chunks_exact(width).zip(statistics) {
         let mean = sum(x) / width as f32;
-        row.iter_mut().zip(x).for_each(|(y, x)| *y = x - mean);
-        let scale = 1.0 / (dot(&row, &row) / width as f32 + EPSILON).sqrt();
-        row.iter_mut().zip(gain).for_each(|(y, gain)| *y = *y * scale * gain);
-        y.extend_from_slice(&row);
+        for i in 0..width {
+            row[i] = x[i] - mean;
+        }
+        let scale = 1.0 / (dot(row, row) / width as f32 + EPSILON).sqrt();
+        for i in 0..width {
+            row[i] = row[i] * scale * gain[i];
+        }
+        y.extend_from_slice(row);
         *statistics = (mean, scale);
     }
 }
@@ -77,21 +81,26 @@ fn normalise((x, gain, y, statistics): (&[f32], &[f32], &mut Vec<f32>, &mut [Sta
 #[inline(always)]
 fn gradient((x, dy, gain, statistics, dx, dgain): Backward<Statistics>) {
     let width = gain.len();
-    let mut normal = vec![0.0; width];
-    let mut g = vec![0.0; width];
+    let normal = &mut vec![0.0; width][..];
+    let g = &mut vec![0.0; width][..];
+    let dgain = &mut dgain[..width];
     for ((x, dy), &(mean, scale)) in
         x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(statistics)
     {
-        normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = (x - mean) * scale);
-        dgain
-            .iter_mut()
-            .zip(dy)
-            .zip(&normal)
-            .for_each(|((dgain, dy), n)| *dgain += dy * n);
-        g.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
-        let a = sum(&g) / width as f32;
-        let b = dot(&g, &normal) / width as f32;
-        g.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - a - n * b));
-        dx.extend_from_slice(&g);
+        for i in 0..width {
+            normal[i] = (x[i] - mean) * scale;
+        }
+        for i in 0..width {
+            dgain[i] += dy[i] * normal[i];
+        }
+        for i in 0..width {
+            g[i] = dy[i] * gain[i];
+        }
+        let a = sum(g) / width as f32;
+        let b = dot(g, normal) / width as f32;
+        for i in 0..width {
+            g[i] = scale * (g[i] - a - normal[i] * b);
+        }
+        dx.extend_from_slice(g);
     }
 }

@@ -71,8 +71,8 @@ fn transpose((x, copy): (Matrix, &mut [f32])) {
             }
             for i in 0..width {
                 let to = &mut copy[(col + i) * rows + first..][..height];
-                for (to, row) in to.iter_mut().zip(&square) {
-                    *to = row[i];
+                for k in 0..height {
+                    to[k] = square[k][i];
                 }
             }
         }

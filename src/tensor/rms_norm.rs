@@ -55,32 +55,36 @@ impl TensorOp for RmsNorm {
 #[inline(always)]
 fn normalise((x, gain, epsilon, y, scales): (&[f32], &[f32], f32, &mut Vec<f32>, &mut [f32])) {
     let width = gain.len();
-    let mut row = vec![0.0; width];
+    let row = &mut vec![0.0; width][..];
     for (x, scale) in x.chunks_exact(width).zip(scales) {
         *scale = 1.0 / (dot(x, x) / width as f32 + epsilon).sqrt();
-        row.iter_mut()
-            .zip(x)
-            .zip(gain)
-            .for_each(|((y, x), gain)| *y = x * *scale * gain);
-        y.extend_from_slice(&row);
+        for i in 0..width {
+            row[i] = x[i] * *scale * gain[i];
+        }
+        y.extend_from_slice(row);
     }
 }
 
 #[inline(always)]
 fn gradient((x, dy, gain, scales, dx, dgain): Backward<f32>) {
     let width = gain.len();
-    let mut normal = vec![0.0; width];
-    let mut g = vec![0.0; width];
+    let normal = &mut vec![0.0; width][..];
+    let g = &mut vec![0.0; width][..];
+    let dgain = &mut dgain[..width];
     for ((x, dy), &scale) in x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(scales) {
-        normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = x * scale);
-        dgain
-            .iter_mut()
-            .zip(dy)
-            .zip(&normal)
-            .for_each(|((dgain, dy), n)| *dgain += dy * n);
-        g.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
-        let mean = dot(&g, &normal) / width as f32;
-        g.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - n * mean));
-        dx.extend_from_slice(&g);
+        for i in 0..width {
+            normal[i] = x[i] * scale;
+        }
+        for i in 0..width {
+            dgain[i] += dy[i] * normal[i];
+        }
+        for i in 0..width {
+            g[i] = dy[i] * gain[i];
+        }
+        let mean = dot(g, normal) / width as f32;
+        for i in 0..width {
+            g[i] = scale * (g[i] - normal[i] * mean);
+        }
+        dx.extend_from_slice(g);
     }
 }
