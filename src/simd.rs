@@ -6,7 +6,9 @@
 /// `vectorized!((x, &mut y[..]), gelu_of)`.
 ///
 /// `loops` must be an `#[inline(always)]` function: only what is inlined is compiled for those
-/// instructions. The closure is, but a function that is passed as a value stays outside.
+/// instructions. The closure is, but a function that is passed as a value stays outside, and so may
+/// the start of an iterator over several slices. Where rows are short and many, loop over indices,
+/// of slices whose length the compiler sees: `&mut x[..width]`, not a vector.
 macro_rules! vectorized {
     ($arguments:expr, $loops:expr $(,)?) => {
         $crate::simd::in_vectors(

@@ -64,7 +64,7 @@ const LANES: usize = 16;
 #[inline(always)]
 fn in_lanes(numbers: &[f32], mut each: impl FnMut(&[f32; LANES])) {
     let (chunks, rest) = numbers.as_chunks();
-    // As an argument of `for_each` it would stay outside of the vectors' function.
+    // Given to `for_each`, `each` would be a value: see `vectorized!`.
     for chunk in chunks {
         each(chunk);
     }
