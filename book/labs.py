@@ -210,6 +210,33 @@ def try_page(browser, address, programs):
     return [f"on the page: {what}" for what in found]
 
 
+# A thread asks the page, and is slow to begin waiting; the page has answered, and is slow to wake it: so the thread waits for its
+# next answer when that wake-up comes. On a busy machine both happen by chance.
+LATE = """
+    const late = `for (const [name, milliseconds] of [["wait", 1], ["notify", 3]]) {
+        const inTime = Atomics[name];
+        Atomics[name] = (...given) => {
+            for (const until = performance.now() + milliseconds; performance.now() < until;);
+            return inTime(...given);
+        };
+    }`;
+    (0, eval)(late);
+    const Plain = Worker;
+    Worker = function (script) {
+        return new Plain(URL.createObjectURL(new Blob([late, `importScripts("${script}")`])));
+    };
+"""
+
+
+def try_late(browser, address):
+    """Wake-ups that come too late to wake for the answer that they belong to."""
+    open_page(browser, f"{address}/lab08.html")
+    browser.execute_script(LATE)
+    panel = run(browser, "--steps 20")
+    shown = screen(browser, panel)
+    return [] if panel.get_attribute("data-exit") == "0" and "✗" not in shown else [f"with late wake-ups: {shown[-400:]}"]
+
+
 def try_verdict(browser, address):
     """A run that goes on for a minute after the check that answers: the reader is told at once."""
     open_page(browser, f"{address}/lab03.html")
@@ -288,6 +315,7 @@ def main():
                 wrong += try_lab(browser, address, programs, lab)
             if not given.labs:
                 wrong += try_last_page(browser, address)
+                wrong += try_late(browser, address)
                 wrong += try_verdict(browser, address)
                 wrong += try_page(browser, address, programs)
                 wrong += try_without_script(browser, address)

@@ -15,7 +15,8 @@ const BAD_FILE = 8, INVALID = 28;
 function ask(name, ...given) {
     Atomics.store(cell, 0, 0);
     postMessage({ ask: name, given });
-    Atomics.wait(cell, 0, 0);
+    // Its wake-up for the call before may come as late as now.
+    while (Atomics.load(cell, 0) === 0) Atomics.wait(cell, 0, 0);
     return Atomics.load(cell, 1);
 }
 
