@@ -1,4 +1,4 @@
-//! A tile of the result, in three ways.
+//! A tile of the result, in four ways.
 
 use crate::number::unpaired;
 use crate::tile::{COLS, Destination, ROWS, Strides};
@@ -8,6 +8,8 @@ use crate::tile::{COLS, Destination, ROWS, Strides};
 pub enum Way {
     /// VDPBF16PS of AVX512-BF16: 16 pairs of products at a time.
     Instruction,
+    /// Fused multiply-adds of f32, in vectors of 512 bits.
+    Wide,
     /// Fused multiply-adds of f32, in vectors.
     Fused,
     /// A multiplication and an addition. A product of two bf16 is exact in f32, so together they
@@ -16,13 +18,8 @@ pub enum Way {
 }
 
 impl Way {
-    /// All ways, the fastest first.
-    pub const ALL: [Way; 3] = [Way::Instruction, Way::Fused, Way::Plain];
-
-    /// The fastest way of this machine.
-    pub fn best() -> Way {
-        Way::ALL.into_iter().find(|way| way.is_here()).unwrap_or(Way::Plain)
-    }
+    /// All ways. Behind the first two, whose order depends on the machine, the fastest is first.
+    pub const ALL: [Way; 4] = [Way::Instruction, Way::Wide, Way::Fused, Way::Plain];
 
     /// Whether this machine has the instructions.
     pub fn is_here(self) -> bool {
@@ -35,11 +32,13 @@ impl Way {
                     && is_x86_feature_detected!("avx512vl")
             }
             #[cfg(target_arch = "x86_64")]
+            Way::Wide => is_x86_feature_detected!("avx512f"),
+            #[cfg(target_arch = "x86_64")]
             Way::Fused => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
             #[cfg(target_arch = "aarch64")]
             Way::Fused => true,
             #[allow(unreachable_patterns)]
-            Way::Instruction | Way::Fused => false,
+            Way::Instruction | Way::Wide | Way::Fused => false,
             Way::Plain => true,
         }
     }
@@ -51,6 +50,9 @@ impl Way {
             // SAFETY: this machine has the instructions.
             #[cfg(target_arch = "x86_64")]
             Way::Instruction => unsafe { x86::with_instruction(work) },
+            // SAFETY: the same.
+            #[cfg(target_arch = "x86_64")]
+            Way::Wide => unsafe { x86::with_wide(work) },
             // SAFETY: the same.
             #[cfg(target_arch = "x86_64")]
             Way::Fused => unsafe { x86::with_fused(work) },
@@ -70,8 +72,13 @@ pub trait Work {
 
 /// Computes tiles of one packed block of each factor.
 pub trait Kernel: Sized {
+    /// A pair of the left factor's numbers, as the kernel reads it.
+    type Left;
     /// What the kernel has to know of a packed block.
     type Seen: Copy;
+
+    /// A packed left block's pairs, which `wide` has room for.
+    fn left<'a>(packed: &'a [u32], wide: &'a mut Vec<[f32; 2]>) -> &'a [Self::Left];
 
     /// Looks at a packed block.
     fn look(packed: &[u32]) -> Self::Seen;
@@ -81,22 +88,37 @@ pub trait Kernel: Sized {
 
     /// Puts the sums of a tile's products `into` the result: of [`ROWS`] rows of the left factor,
     /// at `strides`, with the right one's panel.
-    fn tile(&self, left: &[u32], strides: Strides, right: &[[u32; COLS]], into: Destination);
+    fn tile(&self, left: &[Self::Left], strides: Strides, right: &[[u32; COLS]], into: Destination);
 }
 
 /// How much care sums need. The instruction turns results below the normal range into zeros; where
 /// there can be none, the portable loops need not look for them.
-struct Portable<const FUSED: bool> {
+struct Portable<const FUSED: bool, const HEIGHT: usize, const WIDTH: usize> {
     is_simple: bool,
 }
 
-type Plain = Portable<false>;
+/// Rows and columns whose sums fit into the registers of most machines.
+type Plain = Portable<false, 4, 16>;
 #[cfg_attr(target_family = "wasm", allow(dead_code))]
-type Fused = Portable<true>;
+type Fused = Portable<true, 4, 16>;
+/// All of a tile: in vectors of 512 bits its sums take 16 of 32 registers.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+type Wide = Portable<true, ROWS, COLS>;
 
-impl<const FUSED: bool> Kernel for Portable<FUSED> {
+impl<const FUSED: bool, const HEIGHT: usize, const WIDTH: usize> Kernel
+    for Portable<FUSED, HEIGHT, WIDTH>
+{
+    /// As two f32: they are read once for each panel of the right factor.
+    type Left = [f32; 2];
     /// The smallest and the largest exponent of numbers other than zeros.
     type Seen = [i32; 2];
+
+    #[inline(always)]
+    fn left<'a>(packed: &'a [u32], wide: &'a mut Vec<[f32; 2]>) -> &'a [[f32; 2]] {
+        wide.clear();
+        wide.extend(packed.iter().map(|&pair| unpaired(pair)));
+        wide
+    }
 
     #[inline(always)]
     fn look(packed: &[u32]) -> [i32; 2] {
@@ -123,54 +145,44 @@ impl<const FUSED: bool> Kernel for Portable<FUSED> {
     }
 
     #[inline(always)]
-    fn tile(&self, left: &[u32], strides: Strides, right: &[[u32; COLS]], into: Destination) {
+    fn tile(&self, left: &[[f32; 2]], strides: Strides, right: &[[u32; COLS]], into: Destination) {
         let sums = if self.is_simple {
-            in_parts(
-                left,
-                strides,
-                right,
-                |a, b, sum| {
-                    if FUSED { a.mul_add(b, sum) } else { a * b + sum }
-                },
-            )
+            in_parts::<HEIGHT, WIDTH>(left, strides, right, |a, b, sum| {
+                if FUSED { a.mul_add(b, sum) } else { a * b + sum }
+            })
         } else {
-            in_parts(left, strides, right, careful)
+            in_parts::<HEIGHT, WIDTH>(left, strides, right, careful)
         };
         into.put(&sums, COLS);
     }
 }
 
-/// Rows and columns whose sums fit into the registers of most machines.
-const PART: [usize; 2] = [4, 16];
-
 #[inline(always)]
-fn in_parts(
-    left: &[u32],
+fn in_parts<const HEIGHT: usize, const WIDTH: usize>(
+    left: &[[f32; 2]],
     strides: Strides,
     right: &[[u32; COLS]],
     add: impl Fn(f32, f32, f32) -> f32,
 ) -> [[f32; COLS]; ROWS] {
-    let [height, width] = PART;
     let mut tile = [[0.0; COLS]; ROWS];
-    for row in (0..ROWS).step_by(height) {
-        for col in (0..COLS).step_by(width) {
-            let mut sums = [[0f32; PART[1]]; PART[0]];
+    for row in (0..ROWS).step_by(HEIGHT) {
+        for col in (0..COLS).step_by(WIDTH) {
+            let mut sums = [[0f32; WIDTH]; HEIGHT];
             for (p, right) in right.iter().enumerate() {
-                let mut even = [0.0; PART[1]];
-                let mut odd = [0.0; PART[1]];
-                for i in 0..width {
+                let mut even = [0.0; WIDTH];
+                let mut odd = [0.0; WIDTH];
+                for i in 0..WIDTH {
                     [even[i], odd[i]] = unpaired(right[col + i]);
                 }
                 for (r, sums) in sums.iter_mut().enumerate() {
-                    let [a_even, a_odd] =
-                        unpaired(left[(row + r) * strides.row + p * strides.pair]);
-                    for i in 0..width {
+                    let [a_even, a_odd] = left[(row + r) * strides.row + p * strides.pair];
+                    for i in 0..WIDTH {
                         sums[i] = add(a_even, even[i], add(a_odd, odd[i], sums[i]));
                     }
                 }
             }
             for (r, sums) in sums.iter().enumerate() {
-                tile[row + r][col..col + width].copy_from_slice(sums);
+                tile[row + r][col..col + WIDTH].copy_from_slice(sums);
             }
         }
     }
@@ -195,7 +207,7 @@ fn careful(a: f32, b: f32, sum: f32) -> f32 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{COLS, Destination, Fused, Kernel, ROWS, Strides, Work};
+    use super::{COLS, Destination, Fused, Kernel, ROWS, Strides, Wide, Work};
     use crate::matrix::{Write, ends_inside};
     use std::arch::x86_64::{
         __m512bh, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512,
@@ -208,6 +220,11 @@ mod x86 {
         work.with::<Instruction>();
     }
 
+    #[target_feature(enable = "avx512f")]
+    pub fn with_wide(work: impl Work) {
+        work.with::<Wide>();
+    }
+
     #[target_feature(enable = "avx2,fma")]
     pub fn with_fused(work: impl Work) {
         work.with::<Fused>();
@@ -216,7 +233,13 @@ mod x86 {
     struct Instruction;
 
     impl Kernel for Instruction {
+        type Left = u32;
         type Seen = ();
+
+        #[inline(always)]
+        fn left<'a>(packed: &'a [u32], _wide: &'a mut Vec<[f32; 2]>) -> &'a [u32] {
+            packed
+        }
 
         #[inline(always)]
         fn look(_packed: &[u32]) {}

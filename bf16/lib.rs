@@ -1,5 +1,5 @@
 //! Matrix products in bf16 with sums in f32, on the calling thread: with the processor's own
-//! instruction where it has one, and with the same bits where it has none.
+//! instruction where it is fast, and with the same bits where it is not, or where there is none.
 //!
 //! ```
 //! use bf16_products::{Matrix, Way, Write, matmul};
@@ -35,8 +35,9 @@
 //! As in Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (ACM TOMS
 //! 34(3), 2008): `pack.rs` copies blocks of both factors into the order in which a kernel reads
 //! them, and rounds them there. `product.rs` has the loops around the kernels. `kernel.rs`
-//! computes a tile of the result (`tile.rs`), in three ways ([`Way`]).
+//! computes a tile of the result (`tile.rs`), in four ways ([`Way`]).
 
+mod fastest;
 mod kernel;
 mod matrix;
 mod number;

@@ -21,6 +21,7 @@ const PACKED_COLS: usize = 48 * COLS;
 #[derive(Default)]
 struct Packed {
     left: Vec<u32>,
+    wide: Vec<[f32; 2]>,
     right: Vec<u32>,
 }
 
@@ -113,12 +114,13 @@ impl<A: Number, B: Number> Work for Product<'_, A, B> {
                     let strides =
                         pack::left(a.rows(rows.clone()).cols(inner.clone()), &mut packed.left);
                     let kernel = K::of(K::look(&packed.left), right_seen);
+                    let left = K::left(&packed.left, &mut packed.wide);
                     for (panel, right) in packed.right.chunks_exact(pairs * COLS).enumerate() {
                         let right = right.as_chunks().0;
                         let col = cols.start + panel * COLS;
                         let width = COLS.min(cols.end - col);
                         for row in (0..rows.len()).step_by(ROWS) {
-                            let left = &packed.left[row * strides.row..];
+                            let left = &left[row * strides.row..];
                             let height = ROWS.min(rows.len() - row);
                             let c = &mut c[(rows.start + row) * stride + col..];
                             let into = Destination { c, stride, write };

@@ -164,6 +164,11 @@ fn large_products_follow_the_definition() {
 }
 
 #[test]
+fn the_best_way_is_one_of_this_machine() {
+    assert!(Way::best().is_here());
+}
+
+#[test]
 fn an_empty_inner_dimension_is_a_sum_of_nothing() {
     for way in Way::ALL {
         let mut c = [1.0; 6];

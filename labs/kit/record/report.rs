@@ -123,8 +123,8 @@ pub fn precision(screen: &Screen, config: &Config) {
         Precision::Bf16 => {
             let products = match matmul::way() {
                 Way::Instruction => "by AVX512-BF16",
-                Way::Fused => "by f32's fused multiply-add, with the instruction's bits",
-                Way::Plain => "by f32's arithmetic, with the instruction's bits",
+                Way::Wide | Way::Fused => "by f32's multiply-add, to the same bits",
+                Way::Plain => "by f32's arithmetic, to the same bits",
             };
             format!("products {products}{}{gradients}", screen.separator())
         }
