@@ -50,7 +50,8 @@ impl ModelShape {
     /// stream's gradient beside them; with dropout the matrix gets another one, in which numbers
     /// are dropped. At attention, GELU's slope has already been freed. Of a result's gradient
     /// `gemm` copies up to 512 rows at a time, for the weights of a model that is wider than 128.
-    /// (Where vectors have 256 bits: than 32, which is not counted here.)
+    /// (At the matrix after GELU, and everywhere with vectors of 256 bits: also of a narrower one,
+    /// which is not counted here.)
     fn activations(&self, batch: usize, dropout: DropoutMasks) -> u64 {
         let block = self.block as f64;
         let tokens = batch as f64 * block;

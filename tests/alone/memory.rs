@@ -71,15 +71,11 @@ fn the_plan_foresees_what_a_step_takes() {
     }
 }
 
-/// Bytes that the plan leaves out. Where vectors have at most 256 bits, `gemm` also copies results'
-/// gradients, up to 512 rows at a time, for the weights of a model that is 33 to 128 wide. The peak
-/// is at the matrix after GELU, whose result is as wide as the model.
+/// Bytes that the plan leaves out: of results' gradients `gemm` copies up to 512 rows at a time,
+/// also for some weights of a model that is 33 to 128 wide. The peak is at the matrix after GELU,
+/// whose result is as wide as the model.
 fn copied(shape: &ModelShape, tokens: usize) -> f64 {
-    #[cfg(target_arch = "x86_64")]
-    let narrow = !is_x86_feature_detected!("avx512f");
-    #[cfg(not(target_arch = "x86_64"))]
-    let narrow = false;
-    if narrow && (33..=128).contains(&shape.embd) {
+    if cfg!(target_arch = "x86_64") && (33..=128).contains(&shape.embd) {
         4.0 * (shape.embd * tokens / tokens.div_ceil(512)) as f64
     } else {
         0.0
