@@ -11,12 +11,9 @@ impl Way {
     /// The fastest way of this machine.
     pub fn best() -> Way {
         static BEST: OnceLock<Way> = OnceLock::new();
-        *BEST.get_or_init(|| {
-            let mut here = Way::ALL.into_iter().filter(|way| way.is_here());
-            match here.next() {
-                Some(Way::Instruction) => faster(Way::Instruction, Way::Wide),
-                first => first.unwrap_or(Way::Plain),
-            }
+        *BEST.get_or_init(|| match Way::ALL.into_iter().find(|way| way.is_here()) {
+            Some(Way::Instruction) => faster(Way::Instruction, Way::Wide),
+            first => first.unwrap_or(Way::Plain),
         })
     }
 }
