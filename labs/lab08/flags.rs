@@ -75,6 +75,9 @@ pub struct SurviveFlags {
     /// Train once and print Megatron-DeepSpeed's log
     #[arg(long, help_heading = help::OUTPUT)]
     pub log: bool,
+    /// The log as the source prints it: a skipped step has a time, a speed and the last step's norm
+    #[arg(long, conflicts_with_all = ["log", "RestartFlags", "stall", "fp16"], help_heading = help::OUTPUT, hide_short_help = true)]
+    pub log_skipped: bool,
     /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder]. Not
     /// where a restart would overwrite it
     #[arg(long, value_name = "FILE", conflicts_with = "RestartFlags", help_heading = help::OUTPUT)]
@@ -156,6 +159,11 @@ pub enum Mode {
 }
 
 impl SurviveFlags {
+    /// Whether each step has its line in a log.
+    pub fn prints_log(&self) -> bool {
+        self.log || self.log_skipped
+    }
+
     /// The part of the lab that the flags ask for.
     pub fn mode(&self) -> Mode {
         if self.stall {
@@ -167,7 +175,10 @@ impl SurviveFlags {
         if self.scaling.fp16 {
             return Mode::Scaling;
         }
-        let once = self.policy.is_some() || self.print_tokens || self.log || self.broken.is_some();
+        let once = self.policy.is_some()
+            || self.print_tokens
+            || self.prints_log()
+            || self.broken.is_some();
         if once || !self.train_range_to_skip.is_empty() {
             Mode::Once
         } else {

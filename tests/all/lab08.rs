@@ -25,6 +25,31 @@ fn every_job_passes_the_checks() {
     passes("lab08", &[&format!("{SMALL} --steps 30 --no-poison")]);
 }
 
+/// As the source prints it, a skipped step has a time, a speed and the last norm: a mean over such
+/// lines is far too large, and the check says by how much.
+#[test]
+fn a_log_as_the_sources_has_speeds_that_nothing_trained_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = format!("{SMALL} --steps 6 --no-poison --train-range-to-skip 3 4 --log-skipped");
+    let text = succeeded(&lab_in(folder.path(), "lab08", &flags));
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<&str> = flat.split("iteration= ").skip(1).collect();
+    assert_eq!(lines.len(), 6, "{text}");
+    let field = |line: &str, name: &str| -> f64 {
+        let (_, after) = line.split_once(name).unwrap_or_else(|| panic!("{name} in {line}"));
+        after.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    for line in &lines[2..4] {
+        assert!(!line.contains("lm loss="), "{line}");
+        assert_eq!(field(line, "grad_norm="), field(lines[1], "grad_norm="), "{line}");
+        let speed = |line| field(line, "tokens_per_gpu_per_second_tgs=");
+        assert!(speed(line) > 2.0 * speed(lines[1]), "{line}");
+    }
+    has(&flat, &["check lines with a loss give the speed", "a mean over all lines:"]);
+    let both = lab_in(folder.path(), "lab08", &format!("{flags} --log"));
+    failed(&both, 2, "the argument '--log-skipped' cannot be used with '--log'");
+}
+
 /// Steps that are skipped have neither loss nor norm in the log and in the file, and the other
 /// lines have their fields.
 #[test]

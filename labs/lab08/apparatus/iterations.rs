@@ -3,7 +3,8 @@
 //! A skipped iteration has no loss and no gradient norm. It takes almost no time, so it would spoil
 //! each average. The source's log repeats the last norm there, and prints a throughput of more than
 //! a million tokens per second. These lines average only over iterations that trained, and leave
-//! out fields that nothing trained for. A *gpu* is a rank here.
+//! out fields that nothing trained for. With `--log-skipped` they are the source's, for a comparison
+//! ([`mean_speed`]). A *gpu* is a rank here.
 
 use crate::skipping::{Counters, Outcome};
 use kit::show;
@@ -42,9 +43,12 @@ impl LoggedRun {
 pub struct Interval {
     trained: usize,
     skipped: usize,
+    /// Skipped iterations whose time counts, as in the source's log.
+    timed_skips: usize,
     nan: usize,
     seconds: f64,
     loss: f64,
+    /// The last norm, also of an earlier interval.
     grad_norm: f64,
 }
 
@@ -75,6 +79,12 @@ impl Interval {
         self.nan += usize::from(loss.is_some_and(|loss| !loss.is_finite()));
     }
 
+    /// Counts a skipped iteration's time, as the source's log does.
+    pub fn count_skipped_time(&mut self, seconds: f64) {
+        self.timed_skips += 1;
+        self.seconds += seconds;
+    }
+
     /// The line after the interval's last iteration. The next interval begins empty.
     pub fn line(
         &mut self,
@@ -83,30 +93,32 @@ impl Interval {
         lr: f64,
         loss_scale: f64,
     ) -> String {
-        let Interval { trained, skipped, nan, seconds, loss, grad_norm } = std::mem::take(self);
+        let Interval { trained, skipped, timed_skips, nan, seconds, loss, grad_norm } = *self;
+        *self = Interval { grad_norm, ..Interval::default() };
         let samples = counters.global_samples;
-        let count = trained as f64;
+        let timed = trained + timed_skips;
+        let count = timed as f64;
         let mut fields = vec![
             format!("iteration={:>8}/{:>8}", counters.global_steps, run.steps),
             format!("consumed_samples={samples:>12}"),
             format!("consumed_tokens={:>12}", samples * run.block),
         ];
-        if trained > 0 {
+        if timed > 0 {
             fields.push(format!("elapsed_time_per_iteration_ms={:.1}", 1e3 * seconds / count));
         }
         fields.push(format!("learning_rate={}", show::general(lr, 6)));
         fields.push(format!("global_batch_size={:>5}", run.samples));
         if trained > 0 {
-            fields.push(format!("lm loss={:.6}", loss / count));
+            fields.push(format!("lm loss={:.6}", loss / trained as f64));
         }
         fields.push(format!("loss_scale={loss_scale:.1}"));
-        if trained > 0 {
+        if timed > 0 {
             fields.push(format!("grad_norm={grad_norm:.3}"));
         }
         fields.push(format!("actual_seqlen={:>5}", run.block));
         fields.push(format!("number_of_skipped_iterations={skipped:>3}"));
         fields.push(format!("number_of_nan_iterations={nan:>3}"));
-        if trained > 0 {
+        if timed > 0 {
             let sps = run.samples as f64 * count / seconds;
             fields.push(format!("samples_per_second={sps:.3}"));
             let tgs = sps * run.block as f64 / run.ranks as f64;
@@ -118,6 +130,39 @@ impl Interval {
         }
         fields.join(" | ") + " |"
     }
+}
+
+/// The speed of a log's run, tokens per second and rank, read in two ways.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeanSpeed {
+    /// Tokens of the lines that have a loss, over the time of these lines.
+    pub trained: f64,
+    /// The mean of what all lines print.
+    pub of_all_lines: f64,
+}
+
+/// The mean speed by the lines of a log, one for each iteration. None if no line has a loss.
+pub fn mean_speed<'a>(lines: impl Iterator<Item = &'a str>) -> Option<MeanSpeed> {
+    let mut tokens = 0.0;
+    let mut seconds = 0.0;
+    let mut speeds = Vec::new();
+    for line in lines {
+        let field = |name: &str| -> Option<f64> {
+            let field = line.split('|').find_map(|field| field.trim().strip_prefix(name))?;
+            field.trim().parse().ok()
+        };
+        let Some(speed) = field("tokens_per_gpu_per_second_tgs=") else {
+            continue;
+        };
+        speeds.push(speed);
+        if field("lm loss=").is_some() {
+            let time = field("elapsed_time_per_iteration_ms=")? / 1e3;
+            seconds += time;
+            tokens += speed * time;
+        }
+    }
+    let of_all_lines = speeds.iter().sum::<f64>() / speeds.len() as f64;
+    (seconds > 0.0).then(|| MeanSpeed { trained: tokens / seconds, of_all_lines })
 }
 
 /// The tokens of a micro-step as the source's log shows them, and their text: each sequence's first
@@ -191,18 +236,41 @@ mod tests {
              number_of_skipped_iterations=  0 | number_of_nan_iterations=  0 | samples_per_second=25.972 | \
              tokens_per_gpu_per_second_tgs=4432.597 | [LM]TFLOPs=20.30 | [DS]TFLOPs=26.18 |"
         );
-        // An iteration that the source skipped: its rates are nonsense, and still those of these
-        // formulas.
-        interval.trained(0.106_803, 0.0, 6.363);
+        // An iteration that the source skipped: it has a speed, and the last norm once more.
+        interval.skipped(None);
+        interval.count_skipped_time(0.106_803_42);
         let line = interval.line(&RUN, &after(2), 1.88744e-8, 1.0);
+        let begins = "iteration=       2/  635782 | consumed_samples=        1536 | consumed_tokens=     6291456 | \
+                      elapsed_time_per_iteration_ms=106.8 | learning_rate=1.88744e-08 | global_batch_size=  768 | \
+                      loss_scale=1.0 | grad_norm=6.363 | actual_seqlen= 4096 | number_of_skipped_iterations=  1 | \
+                      number_of_nan_iterations=  0 | samples_per_second=7190.781 | ";
+        let rates = line.strip_prefix(begins).unwrap_or_else(|| panic!("{line}"));
         let rate = |name: &str| -> f64 {
-            let field = line.split(" | ").find_map(|field| field.strip_prefix(name)).unwrap();
+            let field = rates.split(" | ").find_map(|field| field.strip_prefix(name)).unwrap();
             field.trim_end_matches(" |").parse().unwrap()
         };
-        assert!(
-            (rate("[LM]TFLOPs=") / 5620.92 - 1.0).abs() < 1e-3
-                && (rate("[DS]TFLOPs=") / 7247.49 - 1.0).abs() < 1e-3
-        );
+        for (name, printed) in [
+            ("tokens_per_gpu_per_second_tgs=", 1_227_226.651),
+            ("[LM]TFLOPs=", 5620.92),
+            ("[DS]TFLOPs=", 7247.49),
+        ] {
+            assert!((rate(name) / printed - 1.0).abs() < 1e-3, "{name} {line}");
+        }
+    }
+
+    /// The source's log of a run that skips steps 2 and 3: a mean over its three lines says 4,247
+    /// TFLOPs and 0.93 million tokens per second, where one step trained at 28.29 and 6,176.
+    #[test]
+    fn a_mean_over_the_sources_lines_is_150_times_the_speed() {
+        let lines = [
+            "elapsed_time_per_iteration_ms=21224.4 | lm loss=11.167250 | tokens_per_gpu_per_second_tgs=6175.523 | x |",
+            "elapsed_time_per_iteration_ms=106.8 | grad_norm=6.363 | tokens_per_gpu_per_second_tgs=1227226.651 | x |",
+            "elapsed_time_per_iteration_ms=84.7 | grad_norm=6.363 | tokens_per_gpu_per_second_tgs=1548080.271 | x |",
+        ];
+        let speed = mean_speed(lines.into_iter()).unwrap();
+        assert!((speed.trained - 6175.523).abs() < 1e-6, "{speed:?}");
+        assert_eq!((speed.of_all_lines / speed.trained).round(), 150.0);
+        assert_eq!(mean_speed(lines[1..].iter().copied()), None);
     }
 
     #[test]

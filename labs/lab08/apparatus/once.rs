@@ -1,13 +1,13 @@
 //! One training, with its log, its tokens and its checks.
 
-use super::iterations::{Interval, LoggedRun, drawn};
+use super::iterations::{Interval, LoggedRun, drawn, mean_speed};
 use super::training::{Run, Training, Way};
 use super::{Job, Metrics, counts};
 use crate::flags::{Break, Policy};
 use crate::skipping::{Counters, Outcome, Ranges, caught};
 use anyhow::Result;
 use kit::Checks;
-use kit::show::{Plot, Series, folded};
+use kit::show::{Plot, Series, folded, significant, thousands};
 use shardlab::comm::Comm;
 use std::time::Instant;
 
@@ -25,11 +25,19 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let mut interval = Interval::default();
     let speaks = comm.rank() == 0;
     let mut apart = false;
+    let mut lines = Vec::new();
+    let mut trained = (0, 0.0); // steps, and their seconds
     while training.trainer.counters.global_steps < config.steps {
         let start = Instant::now();
         let step = training.step()?.clone();
         metrics.write(&step)?;
-        interval.add(&step.outcome, start.elapsed().as_secs_f64());
+        let seconds = start.elapsed().as_secs_f64();
+        interval.add(&step.outcome, seconds);
+        if step.outcome.loss().is_some() {
+            trained = (trained.0 + 1, trained.1 + seconds);
+        } else if flags.log_skipped {
+            interval.count_skipped_time(seconds);
+        }
         if flags.broken.is_some() && step.outcome.loss().is_some() && !apart {
             apart = tell_apart(job, comm, step.step)?;
         }
@@ -50,8 +58,8 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
                 screen.say(drawn(step.step, micro, batches.len(), batch, &job.corpus.vocabulary));
             }
         }
-        if flags.log {
-            say_line(job, &mut interval, &training.trainer.counters);
+        if flags.prints_log() {
+            lines.push(say_line(job, &mut interval, &training.trainer.counters));
         }
     }
     let run = training.finish(job)?;
@@ -59,7 +67,7 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     if !speaks {
         return Ok(Vec::new());
     }
-    if !flags.log && !flags.print_tokens {
+    if !flags.prints_log() && !flags.print_tokens {
         let points = run.losses().into_iter().map(|(step, loss)| (step as f64, loss));
         let plot = Plot::new("loss", "step").series(Series::line("train", points));
         screen.say(format!("\n{}\n", plot.height(8).render(screen)));
@@ -67,7 +75,32 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let mut checks = Checks::new(screen);
     checks.one_model(&run.models);
     counts.check(&mut checks, job, !job.ranges.is_empty() || way.policy == Policy::Auto);
+    if flags.log_skipped {
+        let run = LoggedRun::of(config);
+        let tokens = (trained.0 * run.samples * run.block) as f64 / run.ranks as f64;
+        check_speed(&mut checks, &lines, tokens / trained.1);
+    }
     Ok(checks.failed())
+}
+
+/// Checks that the lines with a loss give the run's own speed, and says what a mean over all lines
+/// would give.
+fn check_speed(checks: &mut Checks, lines: &[String], expected: f64) {
+    let Some(speed) = mean_speed(lines.iter().map(String::as_str)) else {
+        checks.note("no step trained: the log has no speed");
+        return;
+    };
+    let found = format!(
+        "{} tokens/s per rank; a mean over all lines: {} times as much",
+        thousands(speed.trained as u64),
+        significant(speed.of_all_lines / speed.trained, 2)
+    );
+    checks.check(
+        (speed.trained / expected - 1.0).abs() < 0.01,
+        "lines with a loss give the speed",
+        &found,
+        &format!("the trained steps computed {} tokens/s per rank", thousands(expected as u64)),
+    );
 }
 
 /// Shows a run without a spike, which needs no second one. Returns what the checks found wrong.
@@ -92,11 +125,12 @@ pub fn report_no_spike(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>>
     Ok(checks.failed())
 }
 
-/// Prints the log line of the interval that ends with the last step.
-pub(super) fn say_line(job: &Job, interval: &mut Interval, counters: &Counters) {
+/// Prints the log line of the interval that ends with the last step. Returns it.
+pub(super) fn say_line(job: &Job, interval: &mut Interval, counters: &Counters) -> String {
     let lr = job.config.schedule.at(counters.schedule.saturating_sub(1));
     let line = interval.line(&LoggedRun::of(&job.config), counters, lr, 1.0);
     job.screen.say(folded(&line, job.screen.width));
+    line
 }
 
 /// Compares the ranks' steps, after a step in which they have averaged their gradients. Returns
