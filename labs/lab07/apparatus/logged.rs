@@ -4,6 +4,7 @@ use super::report::{Job, MEGABYTE, Memory};
 use kit::show::{Screen, folded, table, thousands};
 use shardlab::launch;
 use shardlab::mesh::Coordinates;
+use shardlab::parallel::pipeline::{Pipeline, Schedule, Work};
 use shardlab::parallel::tensor::padded;
 use shardlab::plan::{BytesEach, Family, ModelShape, Shards};
 
@@ -123,7 +124,76 @@ pub fn below_the_estimate(screen: &Screen) -> String {
     format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
 }
 
-/// Rebuilds the log of a real job, and shows why its memory lies below its estimate.
+/// Bytes that a pass through one layer keeps until its backward pass, with selective recomputation:
+/// s b h (10 + 24/t), of Korthikanti and others (2022).
+fn kept_by_a_pass(job: &Job) -> f64 {
+    let shape = job.shards.shape;
+    let numbers = (shape.block * job.micro_batch * shape.embd) as f64;
+    numbers * (10.0 + 24.0 / job.sizes.tensor as f64)
+}
+
+/// Bytes of one micro-batch's logits on a tensor rank, in 16 bits. Only the last stage has them.
+fn logits(job: &Job, stage: usize) -> f64 {
+    let tokens = job.shards.shape.block * job.micro_batch;
+    let is_last = stage + 1 == job.sizes.pipeline;
+    f64::from(u8::from(is_last)) * 2.0 * (tokens * job.shards.rows / job.sizes.tensor) as f64
+}
+
+/// The passes that the peak of a stage's first rank has room for, and the bytes that are left.
+fn passes_at_the_peak(job: &Job, stage: usize) -> (usize, f64) {
+    let memory = &memory()[stage * job.sizes.tensor];
+    let activations = memory.max_allocated - memory.allocated - logits(job, stage);
+    let pass = kept_by_a_pass(job);
+    let passes = (activations / pass).floor();
+    (passes as usize, activations - passes * pass)
+}
+
+/// Passes that a stage keeps at its peak if micro-batches visit the chunks in groups of `group`:
+/// the forward passes before its first backward pass.
+fn by_the_schedule(job: &Job, stage: usize, group: usize) -> usize {
+    let Job { sizes, chunks, micro_batches, .. } = *job;
+    let pipeline = Pipeline { ranks: sizes.pipeline, chunks, micro_batches };
+    let order = Schedule::Interleaved { group }.order(&pipeline, stage);
+    order.iter().take_while(|op| op.work == Work::Forward).count()
+}
+
+/// The order of passes, read from the peaks.
+pub fn schedule_from_memory(screen: &Screen) -> String {
+    let job = job();
+    let memory = memory();
+    let in_mb = |bytes: f64| format!("{:.1}", bytes / MEGABYTE);
+    let groups = [job.sizes.pipeline, job.micro_batches];
+    let row = |stage: usize| {
+        let rank = stage * job.sizes.tensor;
+        let (passes, rest) = passes_at_the_peak(&job, stage);
+        let mut row = vec![
+            format!("{rank}, {}", rank + 1),
+            in_mb(memory[rank].max_allocated - memory[rank].allocated),
+            in_mb(logits(&job, stage)),
+            passes.to_string(),
+            in_mb(rest),
+        ];
+        row.extend(groups.map(|group| by_the_schedule(&job, stage, group).to_string()));
+        row
+    };
+    let rows: Vec<Vec<String>> = (0..job.sizes.pipeline).map(row).collect();
+    let head = ["ranks\n", "peak -\nallocated", "logits\n", "passes\n", "the\nrest"];
+    let head: Vec<String> = head
+        .map(String::from)
+        .into_iter()
+        .chain(groups.map(|group| format!("in groups\nof {group}")))
+        .collect();
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    let words = format!(
+        "In MB. A pass keeps s b h (10 + 24/t) bytes = {} MB until its backward pass. The last two columns: the passes that \
+         Megatron-LM's order would keep.",
+        in_mb(kept_by_a_pass(&job))
+    );
+    format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
+}
+
+/// Rebuilds the log of a real job, shows why its memory lies below its estimate, and what its peaks
+/// say of the order of passes.
 pub fn show(screen: &Screen) {
     if launch::is_first_process() {
         let job = job();
@@ -136,6 +206,7 @@ pub fn show(screen: &Screen) {
             screen.say(folded(&line, screen.width));
         }
         screen.say(format!("\n{}", below_the_estimate(screen)));
+        screen.say(format!("\n{}", schedule_from_memory(screen)));
     }
 }
 
@@ -263,6 +334,32 @@ mod tests {
                 "    model-and-optimizer-setup ......................: (197.21, 209.95)"
             ]
         );
+    }
+
+    /// The peaks have room for 32, 32, 32 and 25 passes of 176 MiB. What is left is less than one, on
+    /// each rank, and is known to the MiB.
+    #[test]
+    fn peaks_say_how_many_passes_were_kept() {
+        let job = job();
+        assert_eq!(kept_by_a_pass(&job) / MEGABYTE, 176.0);
+        assert_eq!([2, 3].map(|stage| logits(&job, stage) / MEGABYTE), [0.0, 197.0]);
+        let found = [0, 1, 2, 3].map(|stage| passes_at_the_peak(&job, stage));
+        assert_eq!(found.map(|(passes, _)| passes), [32, 32, 32, 25]);
+        let rest = found.map(|(_, rest)| (rest / MEGABYTE).round());
+        assert_eq!(rest, [132.0, 170.0, 106.0, 159.0]);
+        // The other rank of each stage has the same peak, but for 64 KiB on the last.
+        let memory = memory();
+        for pair in memory.chunks(2) {
+            assert!((pair[0].max_allocated - pair[1].max_allocated).abs() <= 65_536.0);
+        }
+        // The order in groups of 8 is that of the log's ranks 6 and 7; its own arguments mean 4.
+        let by = |group| [0, 1, 2, 3].map(|stage| by_the_schedule(&job, stage, group));
+        assert_eq!(by(8), [31, 29, 27, 25]);
+        assert_eq!(by(4), [19, 17, 15, 13]);
+        // `allocated` has f32 copies of the gradients, which were not there at the peak.
+        let copies = [0, 1, 2, 3].map(|stage| job.parameters(stage) as f64 * 4.0);
+        let real = [0, 1, 2, 3].map(|stage| ((found[stage].1 + copies[stage]) / MEGABYTE).round());
+        assert_eq!(real, [730.0, 554.0, 490.0, 740.0]);
     }
 
     /// What is left beside 12 bytes per parameter does not depend on the number of parameters: MiB
