@@ -187,7 +187,16 @@ mod tests {
         for nodes in [37, 38, 39, 50] {
             assert!(!large.contains(&(12 * nodes)), "{nodes}");
         }
-        assert!(!failing(12_288).contains(&48));
+        // The control with one layer: no number of ranks below 83 could have shown the failure.
+        let control = failing(12_288);
+        assert_eq!((control.len(), control[0]), (866, 83));
+        // Padding is less than 2n and a slice has at least E/n elements, so n is above the root of
+        // half the elements.
+        for (numel, failing) in [(266_240, &large), (12_288, &control)] {
+            assert!(failing.iter().all(|ranks| 2 * ranks * ranks > numel));
+        }
+        let author = Flat { numel: 266_240, ranks: 216 };
+        assert_eq!((author.padded() - author.numel, author.shard_numel()), (304, 1234));
         let smallest =
             |ranks| (1..=20).filter(|&numel| fails(Flat { numel, ranks })).collect::<Vec<_>>();
         assert_eq!(smallest(4), [1, 2, 3, 4, 5, 9, 10, 11, 17]);
