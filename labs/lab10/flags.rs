@@ -77,7 +77,7 @@ pub struct LibraryFlags {
     pub life_cycle: bool,
     #[command(flatten)]
     pub generation: Generation,
-    /// Rebuild the source's two figures, and exit
+    /// Rebuild the source's figures from its own counts, and exit
     #[arg(long, help_heading = help::INSTEAD)]
     pub source: bool,
     /// Make a mistake on purpose, and see how it ends
@@ -90,6 +90,26 @@ impl LibraryFlags {
     /// strategy fits.
     pub fn seq(&self) -> usize {
         self.seq.unwrap_or(if self.finale { 32 } else { 64 })
+    }
+
+    /// Refuses what `--break local-as-global` would not obey: data ranks share a batch, and nothing
+    /// is trained.
+    pub fn ensure_data_ranks_alone(&self) -> Result<(), BadInput> {
+        let given = [
+            ("--tp", self.tp.is_some()),
+            ("--pp", self.pp.is_some()),
+            ("--zero", self.zero.is_some()),
+            ("--roofline", self.roofline),
+            ("--emit-deepspeed", self.emit_deepspeed),
+            ("--prompt and its like", self.generation.asked()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            None => Ok(()),
+            Some((flag, _)) => Err(BadInput::new(
+                format!("{flag} changes nothing under --break local-as-global"),
+                "leave it out: data ranks share the batch, and no strategy matters to the mistake",
+            )),
+        }
     }
 
     /// The strategy that is given, or that of --tp, --pp and --zero on so many ranks, if one of
@@ -113,7 +133,8 @@ impl LibraryFlags {
         if tp.is_none() && pp.is_none() && zero.is_none() && self.broken.is_none() {
             return Ok(None);
         }
-        let zero = if self.broken.is_some() { 3 } else { zero.unwrap_or(0) };
+        let ungathered = self.broken == Some(Break::Ungathered);
+        let zero = if ungathered { 3 } else { zero.unwrap_or(0) };
         let stage = Stage::ALL[usize::from(zero)];
         let parts = [tp.unwrap_or(1), pp.unwrap_or(1)];
         let mut strategy = Candidate::new(ranks, parts, stage, self.micro_batches);
@@ -128,4 +149,6 @@ impl LibraryFlags {
 pub enum Break {
     /// A rank reads sharded parameters outside of a step
     Ungathered,
+    /// Each rank walks its own sequences as if they were the global batch
+    LocalAsGlobal,
 }

@@ -2,7 +2,7 @@
 
 use crate::apparatus::{
     self, BATCHES, Benchmark, Candidate, Harness, Job, LeftOut, Measured, Model,
-    as_the_source_prints, on_ranks, print_deepspeed, run_distributed_benchmark,
+    as_the_source_prints, on_ranks, print_deepspeed, run_distributed_benchmark, share,
 };
 use crate::flags::{Args, Break, LibraryFlags};
 use crate::lesson::compare_losses;
@@ -72,6 +72,9 @@ pub fn run(args: Args) -> Result<()> {
     let ranks = launch::ranks(asked, default)?;
     let is_fixed = asked.is_some() || launch::is_mpi();
     let lab = Lab { flags, model, ranks, is_fixed, harness, screen, lesson };
+    if lab.flags.broken == Some(Break::LocalAsGlobal) {
+        return lab.walk_local_as_global(args.run.dry_run);
+    }
     let own = lab.flags.own_strategy(given, lab.ranks)?;
     let data_parallel = Candidate::new(ranks, [1, 1], Stage::Ddp, 1);
     if lab.flags.emit_deepspeed {
@@ -202,6 +205,24 @@ impl Lab {
     /// The bytes that each rank may take, with --finale.
     fn limit(&self) -> Option<f64> {
         self.flags.finale.then_some(self.flags.memory_limit * 1e6)
+    }
+
+    /// Lets data ranks alone share the batch, with the mistake: no strategy matters to it.
+    fn walk_local_as_global(&self, dry_run: bool) -> Result<()> {
+        self.flags.ensure_data_ranks_alone()?;
+        let LibraryFlags { batch, micro_batches, .. } = self.flags;
+        share(batch, self.ranks, micro_batches)?;
+        if launch::is_first_process() {
+            introduce(self, &[]);
+            self.screen.say("");
+        }
+        if dry_run {
+            return Ok(());
+        }
+        let options = &self.harness.options;
+        let failed =
+            apparatus::local_as_global(&self.screen, options, self.ranks, batch, micro_batches)?;
+        kit::ensure_passed(&failed)
     }
 
     /// Generates the text that the flags ask for, under the user's strategy or under every one.

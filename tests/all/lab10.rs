@@ -196,6 +196,20 @@ fn a_job_that_cannot_run_is_named() {
 }
 
 /// A layer that reads a parameter which no rank has gathered says which one, and who holds what.
+/// The source's 16 sequences on 4 ranks: three of each rank's four micro-batches are empty.
+#[test]
+fn sequences_that_are_walked_as_the_global_batch_leave_every_rank_empty_ones() {
+    let source = "--break local-as-global --batch 16 --micro-batches 4";
+    let text = failed(&lab10(source), 1, "3 of 4 micro-batches are empty on each rank");
+    has(&text, &["every micro-batch has sequences", "4 of 4 ranks have empty ones ✗"]);
+    assert_eq!(text.matches("4 0 0 0").count(), 4, "{text}");
+    // One rank's own sequences are the global batch.
+    has(
+        &succeeded(&lab10(&format!("{source} --ranks 1"))),
+        &["0 of 1 ranks have empty ones ✓"],
+    );
+}
+
 #[test]
 fn an_ungathered_parameter_is_named() {
     let output = lab10(&format!("{SMALL} --break ungathered"));

@@ -3,7 +3,8 @@
 //!
 //! Reading order: `config.rs` (what a job divides, and DeepSpeed's JSON of it), `model.rs` (a shape
 //! or a pretrained model), `benchmark.rs` (a job on its ranks, measured), `lines.rs` (what the
-//! source prints of it), `source.rs` (how the source counts), `strategies.rs` (the jobs side by
+//! source prints of it), `source.rs` (how the source counts), `local_as_global.rs` (what may have
+//! emptied its ranks), `strategies.rs` (the jobs side by
 //! side), `printed.rs` (one job on the screen), `roofline.rs` (how far from this machine's peaks),
 //! `sampling.rs` (the choice of a token), `cache.rs` (the keys and values of earlier ones),
 //! `continuation.rs` (token by token, from a model that ranks share), `inference.rs` (ranks gather
@@ -23,6 +24,7 @@ mod hub;
 mod inference;
 mod life_cycle;
 mod lines;
+mod local_as_global;
 mod model;
 pub mod pretrained;
 mod printed;
@@ -35,12 +37,13 @@ mod text;
 
 pub use benchmark::{Benchmark, Harness, Measured, on_ranks, run_distributed_benchmark};
 pub use cache::KvCache;
-pub use config::{DsConfig, PipelineConfig, make_ds_config};
+pub use config::{DsConfig, PipelineConfig, make_ds_config, share};
 pub use continuation::{Continuation, generate};
 pub use generation::{compare, for_texts};
 pub use inference::ZeroInference;
 pub use life_cycle::{life_cycle, stages};
 pub use lines::{MEMORY_MEANS, Timed};
+pub use local_as_global::local_as_global;
 pub use model::Model;
 pub use printed::{as_the_source_prints, print_deepspeed};
 pub use reference::check_reference;
