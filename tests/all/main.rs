@@ -30,6 +30,7 @@ mod book;
 mod checkpoints;
 mod context;
 mod ddp;
+mod documents;
 mod ds_to_universal;
 mod experts;
 mod experts_golden;

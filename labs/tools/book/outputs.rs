@@ -107,7 +107,7 @@ pub fn outputs(root: &Path) -> Result<Vec<Output>> {
 ///
 /// [`BadInput`] where no name fits; where a command fails, or its output cannot be written.
 pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
-    each(root, name, Runs::new(false)?, |_, path, text, took| {
+    each(root, name, Runs::new(root, false)?, |_, path, text, took| {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         screen.say(format!("wrote {} ({took:.1?})", path.display()));
         Ok(0)
@@ -122,7 +122,7 @@ pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
 /// [`BadInput`] where no name fits; where a command fails; and after all were compared, where
 /// outputs differ.
 pub fn compare(screen: &Screen, root: &Path, name: &str) -> Result<()> {
-    let runs = Runs::new(true)?;
+    let runs = Runs::new(root, true)?;
     let found = each(root, name, runs, |output, path, text, took| {
         let expected = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -162,8 +162,8 @@ fn each(
     Ok(found)
 }
 
-/// The runs of the commands. Each command runs once, in an empty folder, with the programs beside
-/// this one. So neither the checkout's files nor the reader's variables change its output.
+/// The runs of the commands. Each command runs once, in a folder that has the play and nothing else,
+/// with the programs beside this one. So neither the checkout's files nor the reader's variables change its output.
 struct Runs {
     folder: tempfile::TempDir,
     programs: PathBuf,
@@ -174,15 +174,14 @@ struct Runs {
 }
 
 impl Runs {
-    fn new(portable: bool) -> Result<Runs> {
+    fn new(root: &Path, portable: bool) -> Result<Runs> {
         let here = std::env::current_exe().context("where is this program?")?;
         let programs = here.parent().context("this program is in no folder")?.to_path_buf();
-        Ok(Runs {
-            folder: tempfile::tempdir()?,
-            programs,
-            portable,
-            done: HashMap::new(),
-        })
+        let folder = tempfile::tempdir()?;
+        let play = Path::new("data/play.txt");
+        std::fs::create_dir(folder.path().join("data"))?;
+        std::fs::copy(root.join(play), folder.path().join(play)).context("the play")?;
+        Ok(Runs { folder, programs, portable, done: HashMap::new() })
     }
 
     /// The output of the command, as the book shows it, and how long it took.
