@@ -27,7 +27,7 @@ def train(model, optimizer, batches):
         optimizer.zero_grad()
         loss.backward()
         for p in model.parameters():
-            dist.all_reduce(p.grad)  # a sum: gloo has no mean
+            dist.all_reduce(p.grad)  # a sum; op=AVG would divide it, too
             p.grad /= dist.get_world_size()
         optimizer.step()
         losses.append(mean(loss))

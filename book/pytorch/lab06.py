@@ -39,9 +39,9 @@ def train(parts, Schedule, optimizer, batches, table, ends):
     schedule = Schedule(stages, n_microbatches=JOB.grad_accum, loss_fn=cross_entropy)
     all_losses = []
     for x, y in batches:  # all micro-batches of a step in one tensor
-        inputs = [x] if rank == 0 else []
+        inputs, target = [x] if rank == 0 else [], y if rank + 1 == ranks else None
         losses = []  # of the micro-batches, on the last rank
-        schedule.step(*inputs, target=y if rank + 1 == ranks else None, losses=losses)
+        schedule.step(*inputs, target=target, losses=losses, return_outputs=False)  # logits are not kept
         if table is not None:  # the token table is on the first stage, and on the last one
             dist.all_reduce(table.grad, group=ends)
         clip(parts.values(), table)

@@ -37,6 +37,7 @@ def load(folder, model, optimizer):
     weights, moments = get_state_dict(model, optimizer)  # the shards that this rank wants
     dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=folder)  # read in place
     set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    assert optimizer.state  # empty after a backward pass: then there was no place for moments
 # ANCHOR_END: heart
 
 

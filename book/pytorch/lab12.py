@@ -75,6 +75,7 @@ def attend(attention, x):
 def run():
     rank, ranks = dist.get_rank(), dist.get_world_size()
     ring._cp_options.enable_load_balance = True
+    ring.set_rotate_method("alltoall")  # by default each rank gathers all keys and values
     order = _HeadTailLoadBalancer(JOB.block, ranks, "cpu")._generate_indices().flatten()
     mine = order.chunk(ranks)[rank]
     if "positions" in shared.BROKEN:
