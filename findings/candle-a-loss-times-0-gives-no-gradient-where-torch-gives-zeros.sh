@@ -2,7 +2,7 @@
 # candle-core and candle-nn 0.11.1: `loss + 0.0 * unused`, with which programs of many ranks give every parameter a gradient.
 # One would guess: as in PyTorch, the gradient of what is multiplied by 0 is a tensor of zeros, so that all ranks have the same list.
 # What happens: backward() does not walk through a multiplication by the number 0 (`* 0.0`, affine(0.0, _)): the parameter has NO gradient,
-# get() returns None. Ranks that reduce what they find then have lists of different lengths, and wait for each other or mix up tensors;
+# get() returns None. Ranks that reduce what they find then have lists of different lengths, and may wait for each other or mix up tensors;
 # SGD and AdamW skip the parameter, weight decay and moments included. It depends on a VALUE: a weight of an auxiliary loss that is
 # scheduled from 0.0, or a scale that one rank sets to 0.0, adds or removes parameters. A product with a TENSOR of zeros gives zeros.
 # What to do: multiply by a tensor; or reduce over an ordered list of all parameters, with zeros for those that have none.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# candle-core 0.11.1 on CPUs: Tensor::cumsum, as one takes it for masked scores, for log-probabilities and for positions of packed documents.
+# candle-core 0.11.1 on CPUs (Linux): Tensor::cumsum, as for masked scores, log-probabilities and positions of packed documents.
 # One would guess: each sum has the terms up to its own place; what comes later does not matter.
 # What happens: it is a product with a triangle of ones and zeros, and infinity times 0 is NaN. One infinite or NaN term makes every
 # sum BEFORE it NaN, in its row: [1, 2, inf, 4] gives [NaN, NaN, inf, inf]. In a causal model a later place changes an earlier one.

@@ -10,8 +10,10 @@
 # Seen with Open MPI 4.1.4.
 # Seen 2026-11-29: what is in SEEN below.
 set -euo pipefail
-if ! command -v mpicc > /dev/null || ! command -v mpirun > /dev/null || ! { [ -n "${LIBCLANG_PATH:-}" ] || ldconfig -p | grep -q libclang ||
-    ls /usr/lib/llvm-*/lib/libclang* > /dev/null 2>&1; }; then
+libclang() {
+    [ -n "${LIBCLANG_PATH:-}" ] || [ -n "$(ldconfig -p 2> /dev/null | grep libclang)" ] || ls /usr/lib/llvm-*/lib/libclang* > /dev/null 2>&1
+}
+if ! command -v mpicc > /dev/null || ! command -v mpirun > /dev/null || ! libclang; then
     echo "needs an MPI library with mpicc and mpirun, and libclang: libopenmpi-dev, openmpi-bin and libclang-dev on Debian" >&2
     exit 77
 fi
