@@ -31,7 +31,8 @@ def rank_main(rank, ranks):
     def padded(a, k):
         return F.conv1d(F.pad(a, (1, 1)), k)
 
-    cases = [("conv1d, length", F.conv1d, 2, 1), ("conv2d, length", one_row, 2, 1), ("conv1d, batch", F.conv1d, 0, 1), ("pad, then conv1d", padded, 2, None)]
+    cases = [("conv1d, length", F.conv1d, 2, 1), ("conv2d, length", one_row, 2, 1), ("conv1d, batch", F.conv1d, 0, 1),
+             ("pad, then conv1d", padded, 2, None)]
     for name, f, dim, pad in cases:
         more = {} if pad is None else {"padding": pad}
         right = f(x, kernel, **more)

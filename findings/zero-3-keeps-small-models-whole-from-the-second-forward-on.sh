@@ -6,8 +6,9 @@
 # What happens: so it is in the first forward pass only, when DeepSpeed records the order of layers. From the second on, what will be
 # used again within 1e9 parameters (stage3_max_reuse_distance) or lies within the prefetcher's 5e7 (stage3_prefetch_bucket_size)
 # is kept: a model smaller than that is WHOLE on every rank at the end of each forward pass, and after a pass without gradients it
-# stays so. (Of a larger model the layers used last should be kept: its source, read.) Either setting alone keeps it: only both at 0 let the layers go. Biases and norms (below
-# stage3_param_persistence_threshold) are kept in any case. "stage3_max_live_parameters": 0 does not help.
+# stays so. (Of a larger model the layers used last should be kept: its source, read.) Either setting alone keeps it: only both
+# at 0 let the layers go. Biases and norms (below stage3_param_persistence_threshold) are kept in any case.
+# "stage3_max_live_parameters": 0 does not help.
 # What to do: measure from the second step on; set both keys (to 0 to save memory, at the cost of gathering again); count by ds_numel.
 # Seen 2026-11-29: see SEEN below: elements on rank 0 after forward, backward, step (three layers of 400 x 400).
 set -euo pipefail
@@ -32,7 +33,8 @@ for name, keys in CASES.items():
     model = torch.nn.Sequential(*(torch.nn.Linear(400, 400) for _ in range(3)))
     sgd = torch.optim.SGD(model.parameters(), lr=0.001)
     engine = deepspeed.initialize(model=model, optimizer=sgd, config=dict(
-        train_micro_batch_size_per_gpu=1, zero_optimization=dict(stage=3, **keys), zero_allow_untested_optimizer=True, zero_force_ds_cpu_optimizer=False))[0]
+        train_micro_batch_size_per_gpu=1, zero_optimization=dict(stage=3, **keys), zero_allow_untested_optimizer=True,
+        zero_force_ds_cpu_optimizer=False))[0]
 
     def gathered():
         return sum(p.numel() for p in engine.module.parameters())
