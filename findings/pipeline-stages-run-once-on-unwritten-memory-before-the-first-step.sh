@@ -2,10 +2,10 @@
 # torch 2.15.0, torch.distributed.pipelining, gloo, 2 ranks on CPU: how often a stage's forward runs in the first schedule.step().
 # One would guess: once per micro-batch, with the micro-batch's numbers; shapes are found on the meta device, or from the data.
 # What happens: a PipelineStage that was given no shapes runs forward once more before the first micro-batch, for real and in
-# training mode (and backward: its source, read); every stage but the first runs it on memory that nobody has written. Buffers are put back afterwards
-# (BatchNorm's count is right), and the first step's dropout is that of a run without it. But what a module keeps in a Python attribute
-# (calls, tokens per expert, a list of auxiliary losses) is not: it has one entry too many, and on a later stage that entry is made
-# of whatever lay in memory, so that it differs from run to run and may be infinite.
+# training mode (and backward: its source, read). Every stage but the first runs it on memory that nobody has written. Buffers
+# are put back afterwards (BatchNorm's count is right), and the first step's dropout is that of a run without it. But what a module
+# keeps in a Python attribute (calls, tokens per expert, a list of auxiliary losses) is not: it has one entry too many, and on a
+# later stage that entry is made of whatever lay in memory, so that it differs from run to run and may be infinite.
 # What to do: PipelineStage(..., input_args=, output_args=) with meta tensors of one micro-batch (requires_grad=True for what a
 # stage before this one has computed); or count in buffers.
 # Seen 2026-11-29: see SEEN below: 4 micro-batches.
