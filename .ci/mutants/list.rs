@@ -121,7 +121,11 @@ pub fn draw(seed: u64) -> Result<()> {
 /// fills the quota; each then draws a place.
 fn queue(room: &'static Room, state: &mut u64) -> Result<Vec<Edit>> {
     let mut by_rule: BTreeMap<&str, Vec<Edit>> = BTreeMap::new();
-    for file in tests::tracked(room.folder)? {
+    let files = tests::tracked(room.folder)?;
+    if files.is_empty() {
+        return Err(format!("{} has no files: rooms.tsv names a folder that has moved", room.name).into());
+    }
+    for file in files {
         let is_rust = file.extension().is_some_and(|end| end == "rs");
         // What only tests or a feature compile.
         let is_apart = |name: &OsStr| name == "tests" || name == "mpi" || name == "example";

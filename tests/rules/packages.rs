@@ -79,7 +79,7 @@ pub fn labs(packages: &[Package]) -> impl Iterator<Item = &Path> {
 
 /// The folders of each floor, from the library up.
 const FLOORS: [&[&str]; 10] = [
-    &["bf16", "unified"],
+    &["crates/bf16", "crates/unified"],
     &[""],
     &["labs/kit"],
     &["labs/deepspeed"],
@@ -88,7 +88,7 @@ const FLOORS: [&[&str]; 10] = [
     &["labs/all"],
     &["labs/tools/book"],
     &["labs/tools/*"],
-    &["tests", "tests/library", "tests/rules", "web"],
+    &["tests", "tests/library", "tests/rules", "crates/web"],
 ];
 
 /// Whether a folder is the pattern, or begins with what is before its star.

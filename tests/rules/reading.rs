@@ -30,7 +30,7 @@ fn the_files_that_a_head_names_are_there() {
     let root = Path::new(ROOT);
     let mut missing = Vec::new();
     let mut seen = Vec::new();
-    for folder in ["src", "bf16", "labs", "web"] {
+    for folder in ["src", "crates", "labs"] {
         for file in rust_files(&root.join(folder)) {
             for name in named(&text(&file)) {
                 if !is_there(&name, &file, root) {
