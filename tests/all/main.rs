@@ -32,6 +32,7 @@ mod context;
 mod ddp;
 mod documents;
 mod ds_to_universal;
+mod example;
 mod experts;
 mod experts_golden;
 mod extras;
