@@ -33,15 +33,15 @@
 //! | [`comm`] | communication between ranks: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the launcher around them, and this machine's memory, cores and name |
 //! | `memory` | what a step frees is kept, and large blocks lie in large pages |
-//! | [`mesh`] | the ranks of a job in groups: data, pipeline, tensor parallelism |
+//! | [`mesh`] | the ranks of a job in groups, one for each way in which it is divided |
 //! | [`plan`] | computes a model's parameters, memory and FLOPs, and its time on a network; no tensors |
 //! | [`tensor`] | adds to candle what training on a CPU needs: operations with a backward pass, flat parameters |
 //! | [`data`] | text as tokens (or random numbers), and each rank's batches |
-//! | [`model`] | the GPT and the Llama, composed of layers that a builder supplies, and a stack of linear layers |
+//! | [`model`] | models, composed of layers that a builder supplies |
 //! | [`optim`] | the optimizer and the global norm, on flat buffers |
-//! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO, tensors, pipelines |
+//! | [`parallel`] | ways to divide one training job among ranks |
 //! | [`checkpoint`] | weights, and the whole state of a training, on disk |
-//! | [`train`] | a training step: who takes it, its settings and its outcome, and steps that are not taken |
+//! | [`train`] | a training step: who takes it, its settings and its outcome |
 
 pub mod allocator;
 pub mod checkpoint;

@@ -1,9 +1,8 @@
-//! A mesh of ranks: data × pipeline × tensor parallelism, with a group of ranks along each axis.
+//! A mesh of ranks, with a group of ranks along each axis.
 //!
 //! A rank has one coordinate on each axis. Ranks that differ in only one coordinate form a group.
 //! Tensor ranks share one layer, pipeline ranks hold different layers of one replica, and data
-//! ranks hold the same parameters. So a rank is in three groups, and a strategy gets the group that
-//! it communicates in.
+//! ranks hold the same parameters. A strategy gets the group that it communicates in.
 //!
 //! Ranks with neighbouring numbers mostly share a node, where links are fast. Tensor parallelism
 //! communicates in each layer, so its ranks are always nearest. Libraries differ in the next axis:

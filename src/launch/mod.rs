@@ -41,8 +41,8 @@ use std::process::ExitCode;
 use std::sync::Once;
 use world::{World, alike, world};
 
-/// The stack of a rank: enough for candle's backward pass, which recurses over the graph. A stack
-/// takes memory only as it grows, but not in a browser.
+/// The stack of a rank: enough for candle's backward pass, which recurses where a model is more
+/// than one chain. A stack takes memory only as it grows, but not in a browser.
 const STACK_BYTES: usize = if cfg!(target_family = "wasm") {
     4 << 20
 } else {

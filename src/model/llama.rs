@@ -1,5 +1,5 @@
-//! The blocks of a Llama: RMSNorm, rotary positions, grouped-query attention and SwiGLU. Parameters
-//! have the names of Hugging Face's files. The shape lists them.
+//! The blocks of a Llama: RMSNorm, rotary positions, grouped-query attention and SwiGLU. Names are
+//! those of Hugging Face's files, and of experts those of Mixtral's. The shape lists them.
 
 use super::build::{Build, Role, selecting_bias, whole};
 use super::experts::Mixture;

@@ -1,12 +1,12 @@
-//! A transformer's shape, and what follows from it: its parameters by name, their number on a rank,
-//! FLOPs.
+//! A transformer's shape, and what follows from it: its parameters by name, their number on a
+//! rank, FLOPs.
 //!
 //! Every count goes over one list for each block, [`ModelShape::block_parameters`], and what is
-//! before and after the blocks. Two families are told apart. A Llama differs from a GPT in three
-//! ways that count here. Groups of query heads share a key and value head (grouped-query attention,
-//! Ainslie et al., arXiv 2305.13245). The MLP has three matrices (SwiGLU, Shazeer,
-//! arXiv 2002.05202). Positions have no parameters (RoPE, Su et al., arXiv 2104.09864). Other
-//! published models combine the same choices differently: [`Dense`] has them one by one.
+//! before and after the blocks. A Llama differs from a GPT in ways that count here. Groups of
+//! query heads share a key and value head (grouped-query attention, Ainslie et al., arXiv
+//! 2305.13245). The MLP has three matrices (SwiGLU, Shazeer, arXiv 2002.05202). Positions have no
+//! parameters (RoPE, Su et al., arXiv 2104.09864). Other published models combine the same choices
+//! differently: [`Dense`] has them one by one.
 //!
 //! Reading order: `names.rs` (that list), `flops.rs`, `dense.rs` (any dense decoder, by its
 //! choices), `experts.rs` (several MLPs in place of one), `rope.rs` (the frequencies of rotary
@@ -214,10 +214,10 @@ impl ModelShape {
     /// Parameters of a rank that holds `portion` of the model, exactly if tensor ranks divide it
     /// evenly.
     ///
-    /// Tensor ranks divide matrices, the token table's `rows` (with its padding), and the biases of
-    /// column-parallel matrices. All have a copy of everything else: positions, norms, the biases
-    /// of row-parallel matrices. The `first` stage has the token table. The `last` one has the
-    /// head, which is a copy of a tied table, unless the table is here.
+    /// Tensor ranks divide matrices, the token table's `rows` (with its padding), and the biases
+    /// of column-parallel matrices. All have a copy of everything else: positions, norms, the
+    /// biases of row-parallel matrices. The `first` stage has the token table. The `last` one has
+    /// the head, which is a copy of a tied table, unless the table is here.
     pub fn parameters_on_a_rank(&self, portion: &Portion) -> f64 {
         let Portion { layers, dense, first, last, tensor, rows } = *portion;
         let t = tensor as f64;

@@ -1,9 +1,10 @@
 //! Adds what candle lacks for training on a CPU.
 //!
-//! candle supplies the tensor and the backward pass over the graph. This folder supplies the
-//! operations that the models are composed of, each with its own backward pass. An operation is
-//! fused where a composition would be slow (GELU, norm, attention) or where candle cuts the graph.
-//! No operation is fused across a point where tensor parallelism has to communicate.
+//! candle supplies the tensor, and walks the graph of what is not one chain (`chain.rs`). This
+//! folder supplies the operations that the models are composed of, each with its own backward
+//! pass. An operation is fused where a composition would be slow (GELU, norm, attention) or where
+//! candle cuts the graph. No operation is fused across a point where tensor parallelism has to
+//! communicate.
 //!
 //! Reading order: `params.rs` (where weights live: the idea that later labs build on) and
 //! `whole.rs` (which tensor a shard was cut from), `slices.rs` (which positions a rank holds).
@@ -12,8 +13,8 @@
 //! `cross_entropy.rs`, `squared_error.rs`, `dropout.rs`. A Llama's: `rms_norm.rs`, `rope.rs`,
 //! `swiglu.rs`, `stacked.rs` (several matrices at once); for generating, `few_rows.rs`. Backward
 //! passes in pieces, for pipelines: `defer.rs` (in time) and `boundary.rs` (in space); and
-//! `recompute.rs`, which trades time for memory. For experts: `routed.rs`. Tools: `graph.rs` (makes
-//! an operation a node of the graph), `chain.rs` (makes several operations one node),
+//! `recompute.rs`, which trades time for memory. For experts: `routed.rs`. Tools: `graph.rs`
+//! (makes an operation a node of the graph), `chain.rs` (makes several operations one node),
 //! `in_place.rs` (what changes a tensor in its own memory), `stored.rs` (the types of stored
 //! numbers), `rounded.rs` (activations in bf16), `random.rs`, `matmul.rs`, `math.rs`, `profile.rs`
 //! (the time that each operation took).

@@ -31,11 +31,11 @@ pub enum ScalerRule {
     /// Grows after `window` good steps. An overflow at the minimum is skipped like any other.
     #[value(name = "megatron")]
     Megatron,
-    /// DeepSpeed up to 0.17.0: grows like Megatron-LM's, but an overflow at the minimum ends
+    /// DeepSpeed's ZeRO up to 0.17.0: grows like Megatron-LM's, but an overflow at the minimum ends
     /// the run.
     #[value(name = "deepspeed-0.17.0")]
     DeepSpeed0170,
-    /// DeepSpeed from 0.17.1 on (commit e440506be, June 2025): it counts only the good steps
+    /// DeepSpeed's ZeRO from 0.17.1 on (commit e440506be, June 2025): it counts only the good steps
     /// before this one. So the first growth after an overflow, or after the start, comes one
     /// step later. An overflow at the minimum ends the run.
     #[value(name = "deepspeed-0.17.1")]

@@ -8,7 +8,7 @@ left out here as well. Of models that see, the language model alone is built. `w
 whose mask is a sliding window, by transformers' own list of layers.
 
     pip install torch transformers
-    python3 labs/kit/config_json/counts.py
+    python3 labs/kit/models/config_json/counts.py
 """
 
 import json

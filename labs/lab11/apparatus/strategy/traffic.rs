@@ -183,7 +183,7 @@ impl TrainingJob {
     pub(super) fn held(&self, strategy: &Strategy, stage: usize) -> f64 {
         self.model.parameters_on_a_rank(&Portion {
             layers: strategy.layers_of(self.model.layers, stage),
-            dense: 0, // no model here has experts
+            dense: 0, // the planner's models are dense
             first: stage == 0,
             last: stage + 1 == strategy.pipeline,
             tensor: strategy.tensor,
