@@ -41,8 +41,8 @@ fn fetch_with(model: &str, cache: &Cache, hub: ApiBuilder) -> Result<PathBuf, Ba
     complain(&format!("downloading {model} to {}", cache.path().display()));
     download(model, hub)?;
     complete(&here).ok_or_else(|| {
-        let what = format!("{model} has changed on the hub during the download");
-        BadInput::new(what, "run again")
+        let what = format!("{model} is here in parts of more than one commit: it has changed on the hub since its first file came");
+        BadInput::new(what, "run again; if that does not help, remove the model's folder below HF_HOME")
     })
 }
 
