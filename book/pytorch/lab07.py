@@ -31,6 +31,7 @@ def divide(model):
 
 def train(model, mesh, optimizer, data):
     losses, norms = [], []
+    # ANCHOR: loop
     for x, y in data(mesh["data"].get_local_rank()):  # the same on a replica's tensor ranks
         with loss_parallel():
             loss = cross_entropy(model(x), y)
@@ -38,6 +39,7 @@ def train(model, mesh, optimizer, data):
         norms.append(clip(model))  # one norm, over both axes
         optimizer.step()
         optimizer.zero_grad()
+        # ANCHOR_END: loop
         losses.append(mean(whole(loss)))
     return losses, norms
 # ANCHOR_END: heart

@@ -92,8 +92,8 @@ impl LibraryFlags {
         self.seq.unwrap_or(if self.finale { 32 } else { 64 })
     }
 
-    /// Refuses what `--break local-as-global` would not obey: data ranks share a batch, and nothing
-    /// is trained.
+    /// Refuses what `--break local-as-global` would not obey: data ranks share a batch, and
+    /// nothing is trained.
     pub fn ensure_data_ranks_alone(&self) -> Result<(), BadInput> {
         let given = [
             ("--tp", self.tp.is_some()),

@@ -74,8 +74,8 @@ fn all() -> Vec<Source> {
     file.source
 }
 
-/// A text with single spaces. A sentence may go on in the next line: of a page, of a string in Rust,
-/// of a comment, of a notebook's JSON.
+/// A text with single spaces. A sentence may go on in the next line: of a page, of a string in
+/// Rust, of a comment, of a notebook's JSON.
 fn flat(text: &str) -> String {
     let text = text.replace("\\n\",\n", " ").replace("\\\n", " ").replace("\\\"", "\"");
     let words = text.split_whitespace().filter(|word| !["//!", "///", "//"].contains(word));

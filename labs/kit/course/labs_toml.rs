@@ -68,6 +68,9 @@ pub struct Lab {
     /// The flags of the runs on its sheet, after the prediction.
     pub sheet: Vec<String>,
     pub mpi: UnderMpi,
+    /// Whether README asks its question.
+    #[serde(default)]
+    pub first: bool,
     /// Its rows on the path of two days, and in their timetable.
     pub two_days: Option<TwoDays>,
     /// In order.

@@ -8,17 +8,17 @@ use shardlab::parallel::pipeline::{Pipeline, Schedule, Work};
 use shardlab::parallel::tensor::padded;
 use shardlab::plan::{BytesEach, Family, ModelShape, Shards};
 
-/// Bytes per parameter that each rank of the job held after its first iteration, which was skipped.
-/// The gradients are in 16 bits, and Megatron-LM copies them to f32 before the optimizer. There are
-/// no moments before the first update.
+/// Bytes per parameter that each rank of the job held after its first iteration, which was
+/// skipped. The gradients are in 16 bits, and Megatron-LM copies them to f32 before the optimizer.
+/// There are no moments before the first update.
 const HELD: BytesEach = BytesEach {
     parameter: 2,
     gradient: 2 + 4,
     optimizer: 4, // the f32 master
 };
 
-/// The memory that the log states for ranks 0 to 7: allocated, max allocated and reserved, in units
-/// of 2^20 bytes.
+/// The memory that the log states for ranks 0 to 7: allocated, max allocated and reserved, in
+/// units of 2^20 bytes.
 const MEMORY: [(f64, f64, f64); 8] = [
     (1941.8955078125, 7706.13916015625, 8174.0),
     (1941.8955078125, 7706.13916015625, 8178.0),
@@ -124,8 +124,8 @@ pub fn below_the_estimate(screen: &Screen) -> String {
     format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
 }
 
-/// Bytes that a pass through one layer keeps until its backward pass, with selective recomputation:
-/// s b h (10 + 24/t), of Korthikanti and others (2022).
+/// Bytes that a pass through one layer keeps until its backward pass, with selective
+/// recomputation: s b h (10 + 24/t), of Korthikanti and others (2022).
 fn kept_by_a_pass(job: &Job) -> f64 {
     let shape = job.shards.shape;
     let numbers = (shape.block * job.micro_batch * shape.embd) as f64;
@@ -192,8 +192,8 @@ pub fn schedule_from_memory(screen: &Screen) -> String {
     format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
 }
 
-/// Rebuilds the log of a real job, shows why its memory lies below its estimate, and what its peaks
-/// say of the order of passes.
+/// Rebuilds the log of a real job, shows why its memory lies below its estimate, and what its
+/// peaks say of the order of passes.
 pub fn show(screen: &Screen) {
     if launch::is_first_process() {
         let job = job();
@@ -336,8 +336,8 @@ mod tests {
         );
     }
 
-    /// The peaks have room for 32, 32, 32 and 25 passes of 176 MiB. What is left is less than one, on
-    /// each rank, and is known to the MiB.
+    /// The peaks have room for 32, 32, 32 and 25 passes of 176 MiB. What is left is less than one,
+    /// on each rank, and is known to the MiB.
     #[test]
     fn peaks_say_how_many_passes_were_kept() {
         let job = job();

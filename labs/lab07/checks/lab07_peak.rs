@@ -1,5 +1,5 @@
-//! The check of lab07-peak: the passes that a rank keeps at its peak. The last stage's are those of its
-//! order, too, which the log prints.
+//! The check of lab07-peak: the passes that a rank keeps at its peak. The last stage's are those
+//! of its order, too, which the log prints.
 
 use exercise::kept;
 use kit::check::{Evidence, run};
@@ -7,8 +7,8 @@ use shardlab::Result;
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Work};
 use std::process::ExitCode;
 
-/// The log's job: 4 stages of 4 chunks, 8 micro-batches. All of them visit a chunk before any visits
-/// the next, which is a group of 8.
+/// The log's job: 4 stages of 4 chunks, 8 micro-batches. All of them visit a chunk before any
+/// visits the next, which is a group of 8.
 const PIPELINE: Pipeline = Pipeline { ranks: 4, chunks: 4, micro_batches: 8 };
 const SCHEDULE: Schedule = Schedule::Interleaved { group: 8 };
 

@@ -1,9 +1,9 @@
 //! lab07-peak · Read the schedule from the memory
 //!
-//! Two ranks of the log, in MB of 2^20 bytes. Each of their passes is one layer of one micro-batch:
-//! s = 2048 tokens, b = 2 sequences, h = 2048 wide, on t = 2 tensor ranks. With selective
-//! recomputation a pass keeps s b h (10 + 24/t) bytes until its backward pass. How many had each
-//! rank kept at its peak?
+//! Two ranks of the log, in MB of 2^20 bytes. Each of their passes is one layer of one
+//! micro-batch: s = 2048 tokens, b = 2 sequences, h = 2048 wide, on t = 2 tensor ranks. With
+//! selective recomputation a pass keeps s b h (10 + 24/t) bytes until its backward pass. How many
+//! had each rank kept at its peak?
 //!
 //! ```text
 //!              allocated   peak    besides

@@ -1,10 +1,10 @@
 //! Log lines with the fields of Megatron-DeepSpeed's log, in which steps are called iterations.
 //!
-//! A skipped iteration has no loss and no gradient norm. It takes almost no time, so it would spoil
-//! each average. The source's log repeats the last norm there, and prints a throughput of more than
-//! a million tokens per second. These lines average only over iterations that trained, and leave
-//! out fields that nothing trained for. With `--log-skipped` they are the source's, for a comparison
-//! ([`mean_speed`]). A *gpu* is a rank here.
+//! A skipped iteration has no loss and no gradient norm. It takes almost no time, so it would
+//! spoil each average. The source's log repeats the last norm there, and prints a throughput of
+//! more than a million tokens per second. These lines average only over iterations that trained,
+//! and leave out fields that nothing trained for. With `--log-skipped` they are the source's, for
+//! a comparison ([`mean_speed`]). A *gpu* is a rank here.
 
 use crate::skipping::{Counters, Outcome};
 use kit::show;
@@ -165,8 +165,8 @@ pub fn mean_speed<'a>(lines: impl Iterator<Item = &'a str>) -> Option<MeanSpeed>
     (seconds > 0.0).then(|| MeanSpeed { trained: tokens / seconds, of_all_lines })
 }
 
-/// The tokens of a micro-step as the source's log shows them, and their text: each sequence's first
-/// and last tokens. `micro` counts from 0.
+/// The tokens of a micro-step as the source's log shows them, and their text: each sequence's
+/// first and last tokens. `micro` counts from 0.
 pub fn drawn(
     iteration: usize,
     micro: usize,

@@ -1,7 +1,7 @@
 //! lab09-control · From how many ranks on?
 //!
-//! A group has 40 elements. For n ranks it is padded to a multiple of 2n and cut into n slices. The
-//! old rule records all padding on the last rank, and fails where it is longer than the slice.
+//! A group has 40 elements. For n ranks it is padded to a multiple of 2n and cut into n slices.
+//! The old rule records all padding on the last rank, and fails where it is longer than the slice.
 //!
 //! ```text
 //! ranks   padded to   slice   padding

@@ -211,8 +211,8 @@ impl DsConfig {
 }
 
 /// The sequences of one micro-batch, if `ranks` data ranks share a batch. Names the ranks that
-/// would get an empty one. In other programs, an empty batch ends in a reshape of no elements, deep
-/// inside the model.
+/// would get an empty one. In other programs, an empty batch ends in a reshape of no elements,
+/// deep inside the model.
 pub fn share(sequences: usize, ranks: usize, micro_batches: usize) -> Result<usize, BadInput> {
     let parts = ranks * micro_batches;
     if sequences >= parts && sequences.is_multiple_of(parts) {

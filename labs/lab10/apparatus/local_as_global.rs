@@ -2,9 +2,9 @@
 //! were the global batch.
 //!
 //! It is a likely cause and not a known one: no commit of the source's repository has the program
-//! that ran. With 16 sequences each of 4 ranks has 4 of them, and the micro-batches of a batch of 16
-//! in 4 parts begin at sequence 0, 4, 8 and 12. So the first has all sequences of the rank, and three
-//! are empty, on every rank.
+//! that ran. With 16 sequences each of 4 ranks has 4 of them, and the micro-batches of a batch of
+//! 16 in 4 parts begin at sequence 0, 4, 8 and 12. So the first has all sequences of the rank, and
+//! three are empty, on every rank.
 
 use super::benchmark::on_ranks;
 use super::config::share;
@@ -15,8 +15,8 @@ use shardlab::comm::Options;
 use shardlab::launch;
 use std::ops::Range;
 
-/// The sequences of each micro-batch among a rank's own `own`, if micro-batches are as long as those
-/// of a batch of `sequences`.
+/// The sequences of each micro-batch among a rank's own `own`, if micro-batches are as long as
+/// those of a batch of `sequences`.
 fn walked(own: usize, sequences: usize, micro_batches: usize) -> Vec<Range<usize>> {
     let each = sequences / micro_batches;
     (0..micro_batches)
@@ -24,8 +24,8 @@ fn walked(own: usize, sequences: usize, micro_batches: usize) -> Vec<Range<usize
         .collect()
 }
 
-/// Lets `ranks` data ranks cut their parts of a batch into micro-batches, with the mistake. Returns
-/// what the check found wrong.
+/// Lets `ranks` data ranks cut their parts of a batch into micro-batches, with the mistake.
+/// Returns what the check found wrong.
 ///
 /// # Errors
 /// If the batch cannot be divided evenly, or ranks cannot reach each other.

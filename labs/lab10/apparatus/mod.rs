@@ -1,16 +1,16 @@
 //! Back to libraries: one model under every strategy, with the settings and the lines of the tools
 //! that people use.
 //!
-//! Reading order: `config.rs` (what a job divides, and DeepSpeed's JSON of it), `model.rs` (a shape
-//! or a pretrained model), `benchmark.rs` (a job on its ranks, measured), `lines.rs` (what the
-//! source prints of it), `source.rs` (how the source counts), `local_as_global.rs` (what may have
-//! emptied its ranks), `strategies.rs` (the jobs side by
-//! side), `printed.rs` (one job on the screen), `roofline.rs` (how far from this machine's peaks),
-//! `sampling.rs` (the choice of a token), `cache.rs` (the keys and values of earlier ones),
-//! `continuation.rs` (token by token, from a model that ranks share), `inference.rs` (ranks gather
-//! its weights), `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the
-//! same text from candle-transformers), `life_cycle.rs` (what a model costs); `hub.rs` (downloads),
-//! `pretrained/` (their files), `candle_llama.rs` (candle's own Llama, to compare with).
+//! Reading order: `config.rs` (what a job divides, and DeepSpeed's JSON of it), `model.rs` (a
+//! shape or a pretrained model), `benchmark.rs` (a job on its ranks, measured), `lines.rs` (what
+//! the source prints of it), `source.rs` (how the source counts), `local_as_global.rs` (what may
+//! have emptied its ranks), `strategies.rs` (the jobs side by side), `printed.rs` (one job on the
+//! screen), `roofline.rs` (how far from this machine's peaks), `sampling.rs` (the choice of a
+//! token), `cache.rs` (the keys and values of earlier ones), `continuation.rs` (token by token,
+//! from a model that ranks share), `inference.rs` (ranks gather its weights), `text.rs` and
+//! `generation.rs` (a text under every strategy), `reference.rs` (the same text from
+//! candle-transformers), `life_cycle.rs` (what a model costs); `hub.rs` (downloads), `pretrained/`
+//! (their files), `candle_llama.rs` (candle's own Llama, to compare with).
 
 mod benchmark;
 mod cache;

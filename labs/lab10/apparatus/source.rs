@@ -1,8 +1,8 @@
 //! The source's two figures, from the counts of its own benchmark.
 //!
-//! Its repository has them, aws-samples/sample-smml-cookbook at commit f9e546e: `theoretical_tflops`
-//! in src/utils/model_utils.py, lines 365 to 417. The program that printed the notebook's lines is in
-//! none of its commits. Its figures follow from these counts.
+//! Its repository has them, aws-samples/sample-smml-cookbook at commit f9e546e:
+//! `theoretical_tflops` in src/utils/model_utils.py, lines 365 to 417. The program that printed
+//! the notebook's lines is in none of its commits. Its figures follow from these counts.
 
 use super::lines::{PRICE_PER_HOUR, Timed, cost_per_million};
 use kit::show::{Screen, thousands};
@@ -20,8 +20,8 @@ const TOKENS: f64 = 32.0;
 const BACKWARD: f64 = 2.0;
 const UPDATE: f64 = 2.0;
 
-/// What the TFLOPs are multiplied by, and the intensity is not: `error_factor`, to "account for what
-/// isn't being calculated".
+/// What the TFLOPs are multiplied by, and the intensity is not: `error_factor`, to "account for
+/// what isn't being calculated".
 const ERROR_FACTOR: f64 = 2.0;
 
 /// The source's FLOPs of a step: 10 per parameter and token.
@@ -30,7 +30,8 @@ fn flops(parameters: f64) -> f64 {
     forward * (1.0 + BACKWARD + UPDATE)
 }
 
-/// The source's bytes of a step with weights of 2 bytes: 14 per parameter, and some for activations.
+/// The source's bytes of a step with weights of 2 bytes: 14 per parameter, and some for
+/// activations.
 fn bytes(parameters: f64) -> f64 {
     let weights = 2.0 * parameters;
     let keys_values_outputs = 3.0 * 2.0 * TOKENS * WIDTH;
@@ -50,8 +51,8 @@ fn line(batch: usize, seconds: f64, parameters: f64) -> String {
 const ONE_GPU: f64 = 0.518954;
 const TWO_GPUS: f64 = 1.5907;
 
-/// The first benchmark, if a training step is 6 FLOPs per parameter and token, and each bf16 weight
-/// is read twice, its gradient written once.
+/// The first benchmark, if a training step is 6 FLOPs per parameter and token, and each bf16
+/// weight is read twice, its gradient written once.
 fn counted() -> Timed {
     Timed {
         batch: 4,

@@ -162,8 +162,9 @@ fn each(
     Ok(found)
 }
 
-/// The runs of the commands. Each command runs once, in a folder that has the play and nothing else,
-/// with the programs beside this one. So neither the checkout's files nor the reader's variables change its output.
+/// The runs of the commands. Each command runs once, in a folder that has the play and nothing
+/// else, with the programs beside this one. So neither the checkout's files nor the reader's
+/// variables change its output.
 struct Runs {
     folder: tempfile::TempDir,
     programs: PathBuf,

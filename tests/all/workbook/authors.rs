@@ -27,8 +27,12 @@ fn checkout() -> tempfile::TempDir {
         "CITATION.cff",
         "book/outputs",
         "book/outputs.toml",
+        "book/pytorch/lab07.py",
         "book/src",
+        "examples",
+        "findings",
         "labs/all",
+        "labs/lab05/lesson.rs",
         "labs/labs.toml",
         "labs/tools/workbook/dev",
         "tests/all",
@@ -79,7 +83,9 @@ fn a_lab_is_begun_and_says_what_it_lacks() {
     std::fs::remove_file(&page).unwrap();
 
     let said = succeeded(&dev(root, &["new", &name, "A sum"]));
-    has(&said, &[&format!("labs/{name}/lesson.rs"), "README.md", "tests/all/main.rs"]);
+    let written = ["book/src/how-to-use.md", "tests/all/main.rs", "git grep -nE"];
+    has(&said, &[&format!("labs/{name}/lesson.rs")]);
+    has(&said, &written);
     let output = dev(root, &["check", &name]);
     let said = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");

@@ -3,19 +3,29 @@
 //! To have one more list of labs somewhere, write a function of the course here and its line in
 //! [`BLOCKS`]; a test finds an invented lab in each of them.
 
-use super::read;
+use super::{in_checkout, read};
 use kit::{Course, Exercise, Lab, TwoDays, capitalized};
 use shardlab::error::BadInput;
 use std::path::Path;
 
-/// A part of a file that follows from `labs/labs.toml`.
+/// A part of a file that follows from `labs/labs.toml`, or from other files of the checkout. It
+/// lies between two marks, which name it, and nothing else of the file tells where it is.
 pub struct Block {
     /// From the checkout's root.
     pub file: &'static str,
-    /// What stands before it, one after the other, and what ends it.
-    after: &'static [&'static str],
-    until: &'static str,
+    name: &'static str,
+    marks: Marks,
     text: fn(&Given) -> Result<String, BadInput>,
+    /// Whether each lab is in it.
+    pub lists_labs: bool,
+}
+
+/// How a file writes a comment.
+enum Marks {
+    Html,
+    Hash,
+    /// In Rust, after so many spaces.
+    Slashes(usize),
 }
 
 /// What a block may depend on.
@@ -26,97 +36,93 @@ struct Given<'a> {
     is: &'a str,
 }
 
+/// A block that has a part for each lab.
+const fn of_labs(
+    file: &'static str,
+    marks: Marks,
+    text: fn(&Given) -> Result<String, BadInput>,
+) -> Block {
+    Block { file, name: "labs", marks, text, lists_labs: true }
+}
+
+/// A block of something else.
+const fn of(
+    file: &'static str,
+    name: &'static str,
+    text: fn(&Given) -> Result<String, BadInput>,
+) -> Block {
+    Block { file, name, marks: Marks::Html, text, lists_labs: false }
+}
+
 /// All of them.
 pub const BLOCKS: &[Block] = &[
+    of("README.md", "labs", |given| Ok(questions(given))),
+    of("README.md", "code four_ranks", |given| {
+        code(given, "rust", "examples/four_ranks.rs", None)
+    }),
+    of("README.md", "code heart", |given| {
+        code(given, "rust", "labs/lab05/lesson.rs", Some("heart"))
+    }),
+    of("README.md", "code pytorch", |given| {
+        code(given, "python", "book/pytorch/lab07.py", Some("loop"))
+    }),
+    of("findings/README.md", "findings", findings),
+    of_labs("book/src/SUMMARY.md", Marks::Html, summary),
+    of_labs("book/src/exercises.md", Marks::Html, |given| {
+        Ok(format!("\n{}\n", exercises(given)))
+    }),
+    of_labs("book/src/teach/sheets.md", Marks::Html, |given| {
+        Ok(format!("\n{}\n", sheets(given)))
+    }),
+    of_labs("book/src/how-to-use.md", Marks::Html, |given| Ok(all_questions(given))),
     Block {
-        file: "README.md",
-        after: &["## The labs\n", "|---|---|---|---|---|\n"],
-        until: "\n\n",
-        text: readme,
+        name: "two days",
+        ..of_labs("book/src/how-to-use.md", Marks::Html, path)
     },
     Block {
-        file: "book/src/SUMMARY.md",
-        after: &["# The labs\n\n"],
-        until: "\n\n# ",
-        text: summary,
+        name: "two days",
+        ..of_labs("book/src/teach/timetables.md", Marks::Html, timetable)
     },
-    Block {
-        file: "book/src/exercises.md",
-        after: &["<div class=\"exercises\">\n\n"],
-        until: "\n\n</div>",
-        text: exercises,
-    },
-    Block {
-        file: "book/src/teach/sheets.md",
-        after: &["<!-- labs: written by workbook dev update -->\n\n"],
-        until: "\n\n<!-- end of labs -->",
-        text: sheets,
-    },
-    Block {
-        file: "book/src/how-to-use.md",
-        after: &["\n### Two days", "|---:|---|---|\n"],
-        until: "\n\n",
-        text: path,
-    },
-    Block {
-        file: "book/src/teach/timetables.md",
-        after: &["\n### Two days", "|---:|---:|---|---|\n"],
-        until: "\n\n",
-        text: timetable,
-    },
-    Block {
-        file: "CITATION.cff",
-        after: &["A workbook in Rust: "],
-        until: " labs,",
-        text: number,
-    },
-    Block {
-        file: "CHANGELOG.md",
-        after: &["### Added\n\n- "],
-        until: " labs, each",
-        text: |given| Ok(capitalized(&number(given)?)),
-    },
-    Block {
-        file: "Cargo.toml",
-        after: &["# labs: written by workbook dev update\n"],
-        until: "\n# end of labs",
-        text: |given| Ok(lines(given, |lab| format!("{0} = {{ path = \"labs/{0}\" }}", lab.name))),
-    },
-    Block {
-        file: "labs/all/Cargo.toml",
-        after: &["# labs: written by workbook dev update\n"],
-        until: "\n# end of labs",
-        text: |given| Ok(lines(given, |lab| format!("{}.workspace = true", lab.name))),
-    },
-    Block {
-        file: "labs/all/lib.rs",
-        after: &["    // labs: written by workbook dev update\n"],
-        until: "\n    // end of labs",
-        text: |given| Ok(lines(given, |lab| format!("    {},", lab.name))),
-    },
-    Block {
-        file: "tests/all/main.rs",
-        after: &["// labs: written by workbook dev update\n"],
-        until: "\n// end of labs",
-        text: modules,
-    },
+    of_labs("Cargo.toml", Marks::Hash, |given| {
+        Ok(lines(given, |lab| format!("{0} = {{ path = \"labs/{0}\" }}", lab.name)))
+    }),
+    of_labs("labs/all/Cargo.toml", Marks::Hash, |given| {
+        Ok(lines(given, |lab| format!("{}.workspace = true", lab.name)))
+    }),
+    of_labs("labs/all/lib.rs", Marks::Slashes(4), |given| {
+        Ok(lines(given, |lab| format!("    {},", lab.name)))
+    }),
+    of_labs("tests/all/main.rs", Marks::Slashes(0), modules),
 ];
 
 impl Block {
-    /// The block as it is in the file's text.
+    /// The lines that mark it.
+    fn marks(&self) -> [String; 2] {
+        let name = self.name;
+        let [begins, ends] =
+            [format!("{name}: written by workbook dev update"), format!("end of {name}")];
+        match self.marks {
+            Marks::Html => [format!("<!-- {begins} -->\n"), format!("<!-- {ends} -->")],
+            Marks::Hash => [format!("# {begins}\n"), format!("# {ends}")],
+            Marks::Slashes(spaces) => {
+                let indent = " ".repeat(spaces);
+                [format!("{indent}// {begins}\n"), format!("{indent}// {ends}")]
+            }
+        }
+    }
+
+    /// The block as it is in the file's text, with the end of its last line.
     ///
     /// # Errors
     /// If what marks it is not there.
     pub fn is<'a>(&self, file: &'a str) -> Result<&'a str, BadInput> {
         let lost = |mark: &str| {
-            let what = format!("{} has lost {mark:?}, which marks its labs", self.file);
+            let what = format!("{} has lost {:?}, which marks its {}", self.file, mark, self.name);
             BadInput::new(what, "restore it with git")
         };
-        let mut rest = file;
-        for mark in self.after {
-            rest = rest.split_once(mark).ok_or_else(|| lost(mark))?.1;
-        }
-        Ok(rest.split_once(self.until).ok_or_else(|| lost(self.until))?.0)
+        let [begins, ends] = self.marks();
+        let (_, rest) = file.split_once(&begins).ok_or_else(|| lost(begins.trim()))?;
+        Ok(rest.split_once(&ends).ok_or_else(|| lost(ends.trim()))?.0)
     }
 
     /// The block as it should be.
@@ -124,7 +130,8 @@ impl Block {
     /// # Errors
     /// If what it is made of cannot be read.
     pub fn should(&self, root: &Path, course: &Course, is: &str) -> Result<String, BadInput> {
-        (self.text)(&Given { course, root, is })
+        let is = is.trim_end_matches('\n');
+        Ok((self.text)(&Given { course, root, is })? + "\n")
     }
 
     /// The file's text with the block as it should be.
@@ -140,11 +147,62 @@ fn lines(given: &Given, line: impl Fn(&Lab) -> String) -> String {
     given.course.labs.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn readme(given: &Given) -> Result<String, BadInput> {
-    Ok(lines(given, |lab| {
-        let Lab { name, title, question, takes, ranks, .. } = lab;
-        format!("| `{name}` | {title} | {question} | {takes} | {ranks} |")
-    }))
+/// All labs with their questions, and how long they run.
+fn all_questions(given: &Given) -> String {
+    lines(given, |lab| {
+        let Lab { name, question, takes, .. } = lab;
+        format!("- [{name}]({name}.md): {question} ({takes})")
+    })
+}
+
+/// The questions of those labs that a visitor sees first.
+fn questions(given: &Given) -> String {
+    let first = given.course.labs.iter().filter(|lab| lab.first);
+    let line = |lab: &Lab| format!("- [{0}](book/src/{0}.md): {1}", lab.name, lab.question);
+    first.map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A file, or what lies between two anchors of it without its doc comments, as a listing.
+fn code(
+    given: &Given,
+    language: &str,
+    file: &str,
+    anchor: Option<&str>,
+) -> Result<String, BadInput> {
+    let text = read(given.root, file)?;
+    let mut inside = anchor.is_none();
+    let mut shown = Vec::new();
+    for line in text.lines() {
+        if let Some((_, of)) = line.split_once("ANCHOR") {
+            let name = of.rsplit(": ").next();
+            if name == anchor {
+                inside = !of.starts_with("_END");
+            }
+        } else if inside && !line.trim_start().starts_with("///") {
+            shown.push(line);
+        }
+    }
+    let indents = shown.iter().filter(|line| !line.is_empty());
+    let least = indents.map(|line| line.len() - line.trim_start().len()).min();
+    let least = least.unwrap_or_default();
+    let listing: Vec<&str> = shown.iter().map(|line| line.get(least..).unwrap_or("")).collect();
+    Ok(format!("```{language}\n{}\n```", listing.join("\n").trim_matches('\n')))
+}
+
+/// The scripts of `findings/`, each with the program that its head names first.
+fn findings(given: &Given) -> Result<String, BadInput> {
+    let mut rows = Vec::new();
+    for file in in_checkout(given.root, "findings")? {
+        if let Some(name) = file.strip_prefix("findings/").filter(|name| name.ends_with(".sh")) {
+            let text = read(given.root, &file)?;
+            let head = text.lines().nth(1).unwrap_or_default().trim_start_matches(['#', ' ']);
+            let about = head.split(": ").next().unwrap_or_default();
+            let words = name.trim_end_matches(".sh").replace('-', " ");
+            rows.push(format!("- [{words}]({name}): {}", about.trim_end_matches('.')));
+        }
+    }
+    rows.sort();
+    Ok(rows.join("\n"))
 }
 
 /// Each lab's page, and those that follow it, with their first headings.
@@ -166,7 +224,7 @@ fn summary(given: &Given) -> Result<String, BadInput> {
     Ok(lines.join("\n"))
 }
 
-fn exercises(given: &Given) -> Result<String, BadInput> {
+fn exercises(given: &Given) -> String {
     let section = |heading: String, exercises: &[Exercise]| {
         let mut text = format!("## {heading}\n\n| exercise | title | minutes |\n|---|---|---:|");
         for Exercise { name, title, minutes, .. } in exercises {
@@ -179,11 +237,11 @@ fn exercises(given: &Given) -> Result<String, BadInput> {
     let mut sections: Vec<String> = given.course.labs.iter().map(of_lab).collect();
     let ladder = &given.course.ladder;
     sections.push(section(format!("[{}](ladder.md)", ladder.title), &ladder.exercises));
-    Ok(sections.join("\n\n"))
+    sections.join("\n\n")
 }
 
 /// A sheet of paper for each lab.
-fn sheets(given: &Given) -> Result<String, BadInput> {
+fn sheets(given: &Given) -> String {
     let sheet = |lab: &Lab| {
         let Lab { name, title, question, picture, .. } = lab;
         let mut commands = format!("cargo run --bin {name} -- --predict");
@@ -207,7 +265,7 @@ fn sheets(given: &Given) -> Result<String, BadInput> {
              To write: {to_write}. The page: [{name}](../{name}.md)\n\n{takeaway}\n\n</section>"
         )
     };
-    Ok(given.course.labs.iter().map(sheet).collect::<Vec<_>>().join("\n\n"))
+    given.course.labs.iter().map(sheet).collect::<Vec<_>>().join("\n\n")
 }
 
 /// The rows of the path of two days. `book minutes` counts a row's minutes.
@@ -222,7 +280,8 @@ fn is_on_path(row: &str, lab: &Lab) -> bool {
     row.contains(&format!("({}.md)", lab.name))
 }
 
-/// The same rows of the timetable: their minutes are the path's, and `book minutes` sets the clock.
+/// The same rows of the timetable: their minutes are the path's, and `book minutes` sets the
+/// clock.
 fn timetable(given: &Given) -> Result<String, BadInput> {
     let paths = read(given.root, "book/src/how-to-use.md")?;
     let days = paths.split("\n### Two days").nth(1).unwrap_or_default();
@@ -273,10 +332,6 @@ fn with_labs(
     rows.join("\n")
 }
 
-fn number(given: &Given) -> Result<String, BadInput> {
-    Ok(in_words(given.course.labs.len()))
-}
-
 /// The test programs of all labs: `lab08.rs`, and `lab08_scaling.rs` beside it.
 fn modules(given: &Given) -> Result<String, BadInput> {
     let mut names: Vec<String> = given.course.labs.iter().map(|lab| lab.name.clone()).collect();
@@ -293,64 +348,25 @@ fn modules(given: &Given) -> Result<String, BadInput> {
     Ok(names.iter().map(|name| format!("mod {name};")).collect::<Vec<_>>().join("\n"))
 }
 
-/// A number as a word: `thirteen`.
-pub fn in_words(number: usize) -> String {
-    const WORDS: [&str; 20] = [
-        "no",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-        "thirteen",
-        "fourteen",
-        "fifteen",
-        "sixteen",
-        "seventeen",
-        "eighteen",
-        "nineteen",
-    ];
-    match (number, number % 10) {
-        (0..20, _) => WORDS[number].into(),
-        (20, _) => "twenty".into(),
-        (21..30, unit) => format!("twenty-{}", WORDS[unit]),
-        _ => number.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_small_number_is_a_word() {
-        let words = [12, 20, 23, 30].map(in_words);
-        assert_eq!(words, ["twelve", "twenty", "twenty-three", "30"]);
-        assert_eq!(capitalized(&words[0]), "Twelve");
-    }
-
-    #[test]
     fn a_block_lies_between_its_marks_and_needs_them() {
-        let block = Block {
-            file: "f",
-            after: &["# A", "|\n"],
-            until: "\n\n",
-            text: number,
-        };
-        let file = "|\nno\n\n# A\n\n|\nold\nrows\n\nend\n";
-        assert_eq!(block.is(file).unwrap(), "old\nrows");
+        let block = of("f", "x", |given| Ok(format!("{} new", given.is)));
+        let file =
+            "a\n<!-- x: written by workbook dev update -->\nold\nrows\n<!-- end of x -->\nb\n";
+        assert_eq!(block.is(file).unwrap(), "old\nrows\n");
         let course = Course::parse("lab = []").unwrap();
         let put = block.put(Path::new("."), &course, file).unwrap();
-        assert_eq!(put, "|\nno\n\n# A\n\n|\nno\n\nend\n");
-        let lost = block.is("# A\n|\nrows").unwrap_err();
-        assert_eq!(lost.what, "f has lost \"\\n\\n\", which marks its labs");
+        assert_eq!(put, file.replace("rows\n", "rows new\n"));
+        let lost = block.is("a\nold\nrows\n<!-- end of x -->\n").unwrap_err();
+        assert!(lost.what.starts_with("f has lost \"<!-- x: written by"), "{}", lost.what);
+        // An empty block gets its first line.
+        let empty = "<!-- x: written by workbook dev update -->\n<!-- end of x -->\n";
+        let put = block.put(Path::new("."), &course, empty).unwrap();
+        assert_eq!(put, empty.replace("<!-- end", " new\n<!-- end"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod check;
 mod new;
 mod update;
 
-pub use blocks::{BLOCKS, Block, in_words};
+pub use blocks::{BLOCKS, Block};
 
 use crate::recognised::files_of;
 use anyhow::Result;

@@ -19,8 +19,8 @@ const LISTS: [&str; 2] = ["labs/labs.toml", "book/outputs.toml"];
 /// A title has as many characters at most: beside it a screen says how long the lab takes.
 const LONGEST_TITLE: usize = 42;
 
-/// A file that a lab consists of: its place in the checkout, and its text before anyone has changed
-/// it.
+/// A file that a lab consists of: its place in the checkout, and its text before anyone has
+/// changed it.
 pub(super) struct Piece {
     pub file: String,
     pub text: String,
@@ -57,8 +57,24 @@ pub(super) fn new(screen: &Screen, root: &Path, name: &str, title: &str) -> Resu
     }
     screen.say("");
     update(screen, root)?;
+    screen.say(format!("\n  What {name} makes untrue elsewhere: read what these find"));
+    for line in to_read_again(title) {
+        screen.say(format!("    {line}"));
+    }
     screen.say(format!("\n  Next: cargo run --bin workbook -- dev check {name}"));
     Ok(())
+}
+
+/// Commands that find sentences which a new lab makes untrue: those with a word of its title, such
+/// as "it has no experts", and those that count labs. No list of labs knows them.
+fn to_read_again(title: &str) -> Vec<String> {
+    const WHERE: &str = "-- '*.md' '*.cff' src labs/labs.toml";
+    let words = title.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 3);
+    let mut lines: Vec<String> = words
+        .map(|word| format!("git grep -nwi {} {WHERE}", word.to_lowercase()))
+        .collect();
+    lines.push(format!("git grep -nE '[a-z0-9]+ (labs|axes|ways)' {WHERE}"));
+    lines
 }
 
 /// A title stands in Rust, TOML, JSON and Markdown.
@@ -92,6 +108,13 @@ pub(super) fn skeleton(root: &Path, name: &str, title: &str) -> Result<Vec<Piece
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_denies_a_new_lab_is_searched_for() {
+        let lines = to_read_again("Far apart, and back");
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(lines[0].starts_with("git grep -nwi apart -- "), "{lines:?}");
+    }
 
     #[test]
     fn a_title_is_words() {
