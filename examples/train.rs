@@ -7,8 +7,7 @@
 //! mpirun -n 4 target/debug/examples/train dp=2,tp=2,zero=1
 //! ```
 //!
-//! A strategy divides the same work in another way, so all of them have one rank's losses: the
-//! same bits, or as near as the order of sums allows.
+//! Every strategy has one rank's losses: the same bits, or as near as the order of sums allows.
 
 use anyhow::{Context, Result};
 use shardlab::checkpoint::{Checkpoints, Resume};
@@ -20,12 +19,17 @@ use shardlab::parallel::Strategy;
 use shardlab::plan::ModelShape;
 use shardlab::train::{Config, LrSchedule, Training};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Sequences that a step learns from, whatever the strategy: its ranks and micro-batches divide
 /// it.
 const GLOBAL_BATCH: usize = 8;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    launch::main(run) // prints an error, and leaves MPI
+}
+
+fn run() -> Result<()> {
     let mut strategy = Strategy::default();
     let mut steps = 40;
     let mut save = None;
@@ -87,7 +91,6 @@ fn one_rank(
     // ANCHOR: step
     let mut training = Training::new(config, strategy, comm)?;
     let text = &corpus.train;
-
     // Each rank writes and reads what it holds. Another strategy needs a universal checkpoint:
     // lab09.
     let checkpoints = save.map(|folder| Checkpoints::new(folder, 2, training.job(text), comm));
