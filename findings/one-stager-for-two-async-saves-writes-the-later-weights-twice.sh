@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# torch 2.15.0, torch.distributed.checkpoint.async_save with a stager that is kept (DefaultStager keeps its copy in memory so that the
-# next save need not allocate it). One process, CPU.
+# torch 2.15.0, torch.distributed.checkpoint.async_save with a stager that is kept, one process on CPU: DefaultStager keeps its copy
+# in memory so that the next save need not allocate it.
 # One would guess: async_save has made a copy when it returns, so a save that is still being written is not touched by the next one.
 # What happens: the kept stager has ONE copy. The next async_save overwrites it while the first save is written, and step 1's folder
 # ends up with step 2's weights, complete and loadable, without a word. (It shows only if a save takes longer than the interval to
