@@ -195,7 +195,6 @@ fn a_job_that_cannot_run_is_named() {
     }
 }
 
-/// A layer that reads a parameter which no rank has gathered says which one, and who holds what.
 /// The source's 16 sequences on 4 ranks: three of each rank's four micro-batches are empty.
 #[test]
 fn sequences_that_are_walked_as_the_global_batch_leave_every_rank_empty_ones() {
@@ -210,6 +209,7 @@ fn sequences_that_are_walked_as_the_global_batch_leave_every_rank_empty_ones() {
     );
 }
 
+/// A layer that reads a parameter which no rank has gathered says which one, and who holds what.
 #[test]
 fn an_ungathered_parameter_is_named() {
     let output = lab10(&format!("{SMALL} --break ungathered"));

@@ -47,14 +47,15 @@ pub fn local_as_global(
     if !launch::is_first_process() {
         return Ok(Vec::new());
     }
+    let own = sequences / ranks;
+    let each = vec![right.to_string(); micro_batches].join(" ");
     let of_ranks: Vec<&[u64]> = lengths.chunks_exact(micro_batches).collect();
     let rows: Vec<Vec<String>> = of_ranks
         .iter()
         .enumerate()
         .map(|(rank, lengths)| {
             let lengths: Vec<String> = lengths.iter().map(u64::to_string).collect();
-            let each = vec![right.to_string(); micro_batches].join(" ");
-            vec![rank.to_string(), (sequences / ranks).to_string(), each, lengths.join(" ")]
+            vec![rank.to_string(), own.to_string(), each.clone(), lengths.join(" ")]
         })
         .collect();
     let head = ["rank", "sequences", "micro-batches of", "walked as the global batch"];
