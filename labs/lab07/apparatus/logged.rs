@@ -6,7 +6,7 @@ use shardlab::launch;
 use shardlab::mesh::Coordinates;
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Work};
 use shardlab::parallel::tensor::padded;
-use shardlab::plan::{BytesEach, Family, ModelShape, Shards};
+use shardlab::plan::{AttentionScores, BytesEach, DropoutMasks, Family, Kept, ModelShape, Shards};
 
 /// Bytes per parameter that each rank of the job held after its first iteration, which was
 /// skipped. The gradients are in 16 bits, and Megatron-LM copies them to f32 before the optimizer.
@@ -127,9 +127,9 @@ pub fn below_the_estimate(screen: &Screen) -> String {
 /// Bytes that a pass through one layer keeps until its backward pass, with selective
 /// recomputation: s b h (10 + 24/t), of Korthikanti and others (2022).
 fn kept_by_a_pass(job: &Job) -> f64 {
-    let shape = job.shards.shape;
-    let numbers = (shape.block * job.micro_batch * shape.embd) as f64;
-    numbers * (10.0 + 24.0 / job.sizes.tensor as f64)
+    let shape = &job.shards.shape;
+    let kept = Kept::of(shape, 2.0, AttentionScores::None, DropoutMasks::Kept);
+    (shape.block * job.micro_batch) as f64 * kept.on_a_rank(job.sizes.tensor, 1)
 }
 
 /// Bytes of one micro-batch's logits on a tensor rank, in 16 bits. Only the last stage has them.
