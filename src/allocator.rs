@@ -24,6 +24,7 @@ pub struct Counting;
 thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
+    static SCRATCH: Cell<isize> = const { Cell::new(0) };
 }
 
 /// Bytes that this thread has allocated and not freed. Below zero if it has freed memory of other
@@ -32,14 +33,22 @@ pub fn live() -> isize {
     LIVE.get()
 }
 
-/// The most bytes that were live in this thread at one time, since [`reset_peak`].
+/// The most bytes that were live in this thread at one time, since [`reset_peak`]. Scratch is not
+/// among them.
 pub fn peak() -> isize {
     PEAK.get()
 }
 
-/// Lets [`peak`] begin again with the bytes that are live now.
+/// The most bytes that one matrix product of this thread has held for itself, since
+/// [`reset_peak`]: copies of its factors, as many as its blocks are large on this processor.
+pub fn scratch() -> isize {
+    SCRATCH.get()
+}
+
+/// Lets [`peak`] begin again with the bytes that are live now, and [`scratch`] with none.
 pub fn reset_peak() {
     PEAK.set(live());
+    SCRATCH.set(0);
 }
 
 /// Bytes of this thread above those that were live before, at the highest point of `work`; and what
@@ -49,6 +58,18 @@ pub fn peak_of<R>(work: impl FnOnce() -> R) -> (usize, R) {
     reset_peak();
     let result = work();
     ((peak() - before) as usize, result)
+}
+
+/// Counts what `product` allocates and frees again as scratch, and not in [`peak`].
+pub(crate) fn apart<R>(product: impl FnOnce() -> R) -> R {
+    let before = live();
+    let peak = PEAK.replace(before);
+    let result = product();
+    // What is left is a result.
+    let after = live();
+    SCRATCH.set(scratch().max(PEAK.get() - before.max(after)));
+    PEAK.set(peak.max(after));
+    result
 }
 
 fn count(bytes: isize) {

@@ -48,23 +48,16 @@ impl ModelShape {
     /// at the logits; at the matrix after GELU; or at attention, where one sequence's scores are
     /// computed again, beside a head's keys and values that are turned. The last two have the
     /// stream's gradient beside them; with dropout the matrix gets another one, in which numbers
-    /// are dropped. At attention, GELU's slope has already been freed. Of a result's gradient
-    /// `gemm` copies up to 512 rows at a time, for the weights of a model that is wider than 128.
-    /// (At the matrix after GELU, and everywhere with vectors of 256 bits: also of a narrower one,
-    /// which is not counted here.)
+    /// are dropped. At attention, GELU's slope has already been freed. What a matrix product
+    /// copies for itself is scratch ([`crate::allocator::scratch`]), and not counted here.
     fn activations(&self, batch: usize, dropout: DropoutMasks) -> u64 {
         let block = self.block as f64;
         let tokens = batch as f64 * block;
         let vocabulary = self.vocabulary as f64;
         let d = self.embd as f64;
-        let copied = if d > 128.0 {
-            tokens / (tokens / 512.0).ceil()
-        } else {
-            0.0
-        };
-        let logits = (vocabulary + d) * tokens + vocabulary * copied;
+        let logits = (vocabulary + d) * tokens;
         let dropped = if dropout == DropoutMasks::Kept { 1.0 } else { 0.0 };
-        let out = (5.0 + dropped) * d * tokens + d * copied;
+        let out = (5.0 + dropped) * d * tokens;
         let head = d / self.heads as f64;
         let attention = d * tokens + 2.0 * block * (block + head);
         let work = 4.0 * logits.max(out).max(attention);
@@ -88,23 +81,23 @@ mod tests {
         }
     }
 
-    /// What the program `memory` has counted with one rank, in bytes, beside the forward pass's
-    /// activations. Of none of these models `gemm` copies more on one processor than on another.
+    /// What an allocator has counted with one rank, in bytes, above what the forward pass
+    /// left.
     #[test]
     fn the_backward_pass_works_where_it_was_measured() {
         let wide = |shape| ModelShape { vocabulary: 2000, ..shape };
         for (shape, batch, measured) in [
-            (shape(2, 4, 256, 128), 1, 789_344.0),
-            (shape(2, 2, 256, 64), 32, 11_015_768.0),
+            (shape(2, 4, 256, 128), 1, 657_504.0),
+            (shape(2, 2, 256, 64), 32, 10_487_904.0),
             (wide(shape(2, 2, 32, 64)), 12, 6_243_160.0),
-            (wide(shape(2, 2, 160, 64)), 12, 9_714_264.0),
-            (shape(1, 4, 64, 512), 1, 2_295_640.0),
-            (shape(2, 2, 32, 256), 2, 624_216.0),
+            (wide(shape(2, 2, 160, 64)), 12, 6_636_376.0),
+            (shape(1, 4, 64, 512), 1, 2_295_128.0),
+            (shape(2, 2, 32, 256), 2, 623_704.0),
         ] {
             let forward = shape.alone().activations(batch, DropoutMasks::None);
             let work = shape.memory(batch, DropoutMasks::None).activations as f64 - forward;
             assert!(
-                (work / measured - 1.0).abs() < 0.02,
+                (work / measured - 1.0).abs() < 0.01,
                 "{shape:?}: {work} planned, {measured} measured"
             );
         }

@@ -3,7 +3,7 @@
 //! One rank trains a small GPT for two steps. This program prints the bytes of its parameters,
 //! gradients, optimizer state and activations, by formula and as the allocator counts them, and
 //! what happens to small updates that are stored in bf16. The formulas leave out what candle notes
-//! on each tensor, some hundred bytes, and what a matmul copies.
+//! on each tensor, some hundred bytes. What a matrix product copies for itself is measured apart.
 //!
 //! Run `cargo run --bin memory`. It is not a lab: the page "Memory, worked" shows its output.
 
@@ -13,7 +13,7 @@ use half::bf16;
 use kit::TrainFlags;
 use kit::help;
 use kit::show::{Screen, bytes_decimal, significant, table, thousands};
-use shardlab::allocator::{Counting, live, peak_of};
+use shardlab::allocator::{Counting, live, peak_of, scratch};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::Gpt;
@@ -63,9 +63,9 @@ fn run(args: Args) -> Result<()> {
 }
 
 /// Trains for two steps, of which the first leaves buffers that are not the step's. Returns the
-/// bytes of parameters and gradients, of the optimizer, and of activations after the forward pass
-/// and at the peak, as the allocator has counted them.
-fn measure(config: &Config, corpus: &Corpus) -> Result<[isize; 4]> {
+/// bytes of parameters and gradients, of the optimizer, of activations after the forward pass and
+/// at the peak, and of a product's scratch, as the allocator has counted them.
+fn measure(config: &Config, corpus: &Corpus) -> Result<[isize; 5]> {
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.layout();
     let before = live();
@@ -75,6 +75,7 @@ fn measure(config: &Config, corpus: &Corpus) -> Result<[isize; 4]> {
     let optimizer = live() - before - buffers;
     let mut forward = 0;
     let mut peak = 0;
+    let mut copies = 0;
     for step in 0..config.steps {
         let batch = config.sampler(0).batch(&corpus.train, step, 0);
         gpt.params.zero_gradients();
@@ -86,27 +87,33 @@ fn measure(config: &Config, corpus: &Corpus) -> Result<[isize; 4]> {
         });
         done?;
         peak = most;
+        copies = scratch();
         adamw.step(&gpt.params, config.schedule.at(step), 1.0)?;
     }
-    Ok([buffers, optimizer, forward, peak as isize])
+    Ok([buffers, optimizer, forward, peak as isize, copies])
 }
 
 /// Bytes by formula beside measured bytes.
-fn bytes(screen: &Screen, config: &Config, measured: [isize; 4]) -> String {
+fn bytes(screen: &Screen, config: &Config, measured: [isize; 5]) -> String {
     let dropout = DropoutMasks::of(config.dropout);
     let plan = config.shape.memory(config.batch, dropout);
     let forward = config.shape.alone().activations(config.batch, dropout) as u64;
     let state = plan.parameters + plan.gradients;
     let psi = if screen.ascii { "P" } else { "Ψ" };
     let formulas = [
-        ("parameters, gradients", format!("4 {psi} + 4 {psi}"), state),
-        ("optimizer: two moments", format!("8 {psi}"), plan.optimizer),
-        ("activations after forward", "by block, see below".into(), forward),
-        ("activations at the peak", "and backward's gradients".into(), plan.activations),
+        ("parameters, gradients", format!("4 {psi} + 4 {psi}"), Some(state)),
+        ("optimizer: two moments", format!("8 {psi}"), Some(plan.optimizer)),
+        ("activations after forward", "by block, see below".into(), Some(forward)),
+        (
+            "activations at the peak",
+            "and backward's gradients".into(),
+            Some(plan.activations),
+        ),
+        ("a product's own copies", "by processor".into(), None),
     ];
     let rows = formulas.into_iter().zip(measured).map(|((what, formula, expected), measured)| {
-        let bytes = bytes_decimal(measured as f64);
-        vec![what.to_string(), formula, bytes_decimal(expected as f64), bytes]
+        let expected = expected.map_or("?".into(), |expected| bytes_decimal(expected as f64));
+        vec![what.to_string(), formula, expected, bytes_decimal(measured as f64)]
     });
     let rows: Vec<Vec<String>> = rows.collect();
     table(screen, &["bytes of", "formula", "expected", "measured"], &rows)
