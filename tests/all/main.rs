@@ -3,6 +3,12 @@
 //!
 //! `cargo test --test all lab03::` runs one file's.
 
+/// The checkout.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// The programs that these tests start, for cargo.
+const PROGRAMS: &[&str] = &["--bins"];
+
 #[path = "../suite/mod.rs"]
 mod suite;
 
@@ -16,7 +22,6 @@ mod lab05;
 mod lab06;
 mod lab07;
 mod lab08;
-mod lab08_scaling;
 mod lab09;
 mod lab10;
 mod lab11;
@@ -49,7 +54,6 @@ mod refusals;
 #[cfg(unix)]
 mod restart;
 mod schedules;
-#[cfg(unix)]
 mod screens;
 mod seed_pipeline;
 mod settings;
@@ -58,7 +62,10 @@ mod settings;
 #[path = "../rules/sources.rs"]
 mod sources;
 mod strategies;
+#[cfg(unix)]
+mod terminal;
 mod torch_files;
 mod traces;
 mod trainer;
+mod transcript;
 mod workbook;

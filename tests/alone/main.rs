@@ -17,6 +17,12 @@ mod zero_memory;
 use process::CountingAll;
 use std::process::Command;
 
+/// The checkout.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// The programs that these tests start, for cargo.
+const PROGRAMS: &[&str] = &["--bins"];
+
 #[global_allocator]
 static ALLOCATOR: CountingAll = CountingAll;
 

@@ -1,4 +1,4 @@
-//! The one trainer, on ranks that are threads. `tests/mpi.rs` runs the same on processes.
+//! The one trainer, on ranks that are threads. `tests/mpi` runs the same on processes.
 
 use crate::suite::training;
 use shardlab::launch;

@@ -88,7 +88,7 @@ const FLOORS: [&[&str]; 10] = [
     &["labs/all"],
     &["labs/tools/book"],
     &["labs/tools/*"],
-    &["tests", "tests/library", "tests/rules", "crates/web"],
+    &["tests", "tests/library", "tests/mpi", "tests/rules", "crates/web"],
 ];
 
 /// Whether a folder is the pattern, or begins with what is before its star.

@@ -5,10 +5,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 /// The checkout.
-pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+pub(crate) use crate::ROOT;
 
-/// The path of one of the project's programs. The first call builds them all, so that no stale one
-/// is tested: Cargo names only the programs of a test's own package.
+/// The path of one of the project's programs. The first call builds them, so that no stale one is
+/// tested: Cargo names only the programs of a test's own package.
 pub fn program(name: &str) -> &'static str {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(build);
     let path = FOLDER.join(name).with_extension(std::env::consts::EXE_EXTENSION);
@@ -16,7 +16,7 @@ pub fn program(name: &str) -> &'static str {
     path.into_os_string().into_string().expect("a path of UTF-8").leak()
 }
 
-/// Builds all programs, as this test was built. Returns their folder.
+/// Builds the test's programs, as the test was built. Returns their folder.
 fn build() -> PathBuf {
     // These tests load the machine themselves, and no screen may depend on that.
     // SAFETY: no test reads the environment but by Rust's functions, which lock it.
@@ -27,7 +27,9 @@ fn build() -> PathBuf {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo
         .current_dir(ROOT)
-        .args(["build", "--quiet", "--offline", "--bins", "--target-dir"])
+        .args(["build", "--quiet", "--offline"])
+        .args(crate::PROGRAMS)
+        .arg("--target-dir")
         .arg(folder.parent().unwrap());
     if folder.ends_with("release") {
         cargo.arg("--release");

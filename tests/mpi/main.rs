@@ -4,6 +4,7 @@
 //! `CARGO_TARGET_DIR=target-mpi cargo test --features mpi --test mpi`
 
 use suite::program::program;
+#[path = "../suite/mod.rs"]
 mod suite;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -15,7 +16,14 @@ use shardlab::parallel::zero::Stage;
 use shardlab::plan::{Experts, Family};
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+
+/// The checkout.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// The programs that these tests start, for cargo.
+const PROGRAMS: &[&str] = &["--bin", "lab*", "--bin", "launch"];
 
 /// How a rank of the suite is to fail, for the tests of failures.
 const FAIL: &str = "SHARDLAB_TEST_FAIL";
@@ -517,28 +525,49 @@ fn text(output: &Output) -> String {
 
 /// Named tests, each an error or not.
 fn drive(mpirun: &Mpirun) -> ExitCode {
-    let mut passed = 0;
-    let mut failed = 0;
+    let [passed, failed] = [AtomicUsize::new(0), AtomicUsize::new(0)];
     // `cargo test … --test mpi -- NAME` runs those with such a name.
     let wanted = std::env::args()
         .nth(1)
         .filter(|name| !name.starts_with('-'))
         .unwrap_or_default();
-    let mut test = |name: String, run: &dyn Fn() -> Result<()>| {
+    let test = |name: String, run: &dyn Fn() -> Result<()>| {
         if !name.contains(&wanted) {
             return;
         }
         match run() {
             Ok(()) => {
                 println!("test {name} ... ok");
-                passed += 1;
+                passed.fetch_add(1, Relaxed);
             }
             Err(error) => {
                 println!("test {name} ... FAILED\n{error:#}");
-                failed += 1;
+                failed.fetch_add(1, Relaxed);
             }
         }
     };
+    std::thread::scope(|scope| {
+        // These wait for half a minute, and compute nothing.
+        scope.spawn(|| {
+            test("a_process_that_does_not_start_ends_the_job".into(), &|| {
+                stopped_before_mpi(mpirun)
+            });
+            test("ranks_end_though_their_launcher_is_stopped".into(), &|| {
+                stopped_launcher(mpirun)
+            });
+        });
+        all_others(mpirun, &test);
+    });
+    let [passed, failed] = [passed, failed].map(AtomicUsize::into_inner);
+    println!("{passed} passed, {failed} failed");
+    ExitCode::from((failed > 0) as u8)
+}
+
+/// What runs a test by its name.
+type Test<'a> = &'a dyn Fn(String, &dyn Fn() -> Result<()>);
+
+/// The tests that compute, one after the other.
+fn all_others(mpirun: &Mpirun, test: Test) {
     for ranks in [1, 2, 3, 5] {
         test(format!("suite_on_{ranks}_ranks"), &|| {
             run_suite(mpirun, ranks, &[], "suite holds")
@@ -645,7 +674,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
             "unreceived",
             &[
                 "the run is over, and messages were not received\n",
-                "\n  rank 2  sent a message that rank 0 did not receive; the latest: send (to 0, 8 f32, tests/mpi.rs:",
+                "\n  rank 2  sent a message that rank 0 did not receive; the latest: send (to 0, 8 f32, tests/mpi/main.rs:",
                 "\n  rank 2  sent a message that rank 0 did not receive; the latest: send (to 0, tag 7, 1,048,576 f32",
                 "\nhelp: every send needs a receive",
             ],
@@ -731,17 +760,9 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
     test("ranks_with_different_settings_do_not_begin".into(), &|| {
         different_settings(mpirun)
     });
-    test("a_process_that_does_not_start_ends_the_job".into(), &|| {
-        stopped_before_mpi(mpirun)
-    });
-    test("ranks_end_though_their_launcher_is_stopped".into(), &|| {
-        stopped_launcher(mpirun)
-    });
     test("a_simulated_link_is_refused".into(), &|| no_link(mpirun));
     test("a_launcher_without_its_mpi_is_an_error".into(), &unconnected);
     test("started_plainly_ranks_are_threads".into(), &plain);
-    println!("{passed} passed, {failed} failed");
-    ExitCode::from((failed > 0) as u8)
 }
 
 fn here() -> Result<std::path::PathBuf> {
