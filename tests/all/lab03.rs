@@ -1,4 +1,4 @@
-//! lab03 as its users start it: files, parity with a serial program, breaks, exit codes.
+//! lab03 as its users start it: files, parity with a serial program, exit codes.
 
 use crate::suite::program::{ROOT, failed, lab_in, passes, program, stderr, stdout, succeeded};
 use std::path::Path;
@@ -76,6 +76,9 @@ fn a_run_on_the_readers_own_text_says_what_became_of_it() {
     let screen = flat(succeeds(dir.path(), &format!("{on} --out few")));
     assert!(screen.contains("note learned by heart"), "{screen}");
     assert!(weights("few").unwrap() == before);
+    let one = "--data letters --batch 8 --eval-iters 4 --init-from few --steps 1 --lr 1e-9";
+    let screen = succeeds(dir.path(), &format!("{one} --out few"));
+    assert!(screen.contains("loss fell") || weights("few").unwrap() == before, "{screen}");
     succeeds(dir.path(), &format!("{on} --out other"));
     assert!(weights("other").is_ok());
 
@@ -142,24 +145,18 @@ fn other_jobs_pass_the_checks() {
     }
 }
 
-/// Only times differ from run to run.
+/// The hash of a model says whether its weights have the same bits.
 #[test]
 fn runs_can_be_repeated() {
     let dir = tempfile::tempdir().unwrap();
-    let losses = || {
+    let hash = || {
         let text = succeeds(dir.path(), &format!("{TINY} --steps 8 --ranks 3"));
-        text.lines()
-            .filter(|l| l.contains("val_loss=") || l.contains("hold the same"))
-            .map(String::from)
-            .collect::<Vec<_>>()
+        let mut lines = text.lines();
+        lines.find(|line| line.contains("hold the same")).expect("a hash").to_string()
     };
-    let first = losses();
-    assert_eq!(first.len(), 4);
-    assert_eq!(losses(), first);
+    assert_eq!(hash(), hash());
 }
 
-/// Two ranks with two micro-steps each, dropout and clipping, against one rank that takes each
-/// step's sequences as one batch: what the lab's own loop does, from batches to the optimizer.
 /// Products in bf16 have the same bits with the processor's instruction, with fused multiply-adds
 /// and without both, so the weights do.
 #[test]
@@ -177,6 +174,8 @@ fn a_run_in_bf16_needs_no_instruction() {
     assert_eq!(model(""), model("portable"));
 }
 
+/// Two ranks with two micro-steps each, dropout and clipping, against one rank that takes each
+/// step's sequences as one batch: what the lab's own loop does, from batches to the optimizer.
 #[test]
 fn every_step_is_the_one_that_a_serial_program_takes() {
     use shardlab::comm::Comm;
@@ -286,41 +285,6 @@ fn good_weights_are_not_replaced_by_worse_ones() {
     assert!(weights() == good);
 }
 
-/// What a reader's own text does is no fault of a lab. Letters in a random order have nothing to
-/// learn but themselves.
-#[test]
-fn an_own_text_that_is_learned_by_heart_is_no_failure() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut state = 1u64;
-    let random: String = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        char::from(b'a' + (state >> 33) as u8 % 26)
-    })
-    .take(200)
-    .collect();
-    std::fs::write(dir.path().join("random"), random).unwrap();
-    let own = "--data random --layers 1 --heads 2 --embd 32 --block 8 --batch 8 --eval-interval 80";
-    let screen = succeeds(dir.path(), &format!("{own} --steps 160 --lr 0.02 --out o"));
-    for says in ["note     learned by heart: the training loss fell, 3.", "on 20 characters"] {
-        assert!(screen.contains(says), "{screen}");
-    }
-    assert!(dir.path().join("o/model.safetensors").is_file(), "{screen}");
-    // More steps from there make it no better, and it stays.
-    let weights = || std::fs::read(dir.path().join("o/model.safetensors")).unwrap();
-    let kept = weights();
-    let again = "--init-from o --out o --steps 1 --lr 1e-9 --min-lr 1e-9";
-    let screen = succeeds(dir.path(), &format!("{own} {again}"));
-    assert!(
-        screen.contains("too few steps to tell") || screen.contains("loss fell"),
-        "{screen}"
-    );
-    assert!(screen.contains("loss fell") || weights() == kept, "{screen}");
-    let diverges = format!("{own} --steps 20 --lr 30 --min-lr 30 --clip 0");
-    let output = lab_in(dir.path(), "lab03", &diverges);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("error: the training loss rose: lower --lr"));
-}
-
 #[test]
 fn the_corpus_can_come_from_the_environment() {
     let dir = tempfile::tempdir().unwrap();
@@ -341,6 +305,7 @@ fn the_corpus_can_come_from_the_environment() {
     assert!(!text.contains('\r') && !text.contains('\x1b'), "{text}");
 }
 
+/// What else is refused when a run begins with weights is on lab03's screens.
 #[test]
 fn saved_weights_are_the_ones_that_were_evaluated() {
     let dir = tempfile::tempdir().unwrap();
@@ -352,21 +317,6 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
     // The shape comes with the weights.
     let again = succeeds(dir.path(), "--init-from first --eval-only --batch 2 --eval-iters 2");
     assert_eq!(losses(&again, "step=0"), losses(&trained, "step=8"));
-    assert!(!again.contains("step=1"));
-    fails(
-        dir.path(),
-        "--init-from first --embd 32",
-        2,
-        "--embd 32 contradicts the weights in first, which have 16",
-    );
-    std::fs::write(dir.path().join("other.txt"), "other letters than the play's: ".repeat(99))
-        .unwrap();
-    fails(
-        dir.path(),
-        "--init-from first --data other.txt",
-        2,
-        "the weights in first have a different vocabulary than other.txt",
-    );
     std::fs::write(dir.path().join("first/model.safetensors"), "x").unwrap();
     fails(
         dir.path(),
@@ -374,21 +324,6 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
         2,
         "first/model.safetensors does not hold this lab's weights",
     );
-}
-
-#[test]
-fn each_break_is_exposed_by_its_check() {
-    let dir = tempfile::tempdir().unwrap();
-    for (name, error) in [
-        ("no-broadcast", "the ranks hold different models"),
-        ("no-average", "the ranks hold different models"),
-        ("same-batches", "ranks trained on the same sequences"),
-    ] {
-        let text = fails(dir.path(), &format!("{TINY} --steps 4 --break {name}"), 1, error);
-        // Without an average nothing was sent, and the row of the bytes says so.
-        let crosses = if name == "no-average" { 2 } else { 1 };
-        assert_eq!(text.matches('✗').count(), crosses, "{text}");
-    }
 }
 
 /// The settings that the source's log prints, but for what is different here: the framework and the
@@ -423,20 +358,6 @@ fn the_settings_are_the_sources_and_say_what_runs() {
         }
     });
     assert_eq!(settings, expected);
-    // What a flag changes is printed as it will run.
-    let other = succeeds(
-        dir.path(),
-        "--dry-run --all --embd 64 --lr 0.002 --min-lr 0.002 --seed 7 --grad-accum 3",
-    );
-    for expected in [
-        "\"n_embd\": 64,",
-        "\"learning_rate\": 0.002,",
-        "\"decay_lr\": false,",
-        "\"seed\": 7,",
-        "\"gas\": 3,",
-    ] {
-        assert!(other.contains(expected), "{expected}:\n{other}");
-    }
 }
 
 /// One process alone, or an allocation that launches nothing, means threads. What a launcher starts

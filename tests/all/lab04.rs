@@ -1,6 +1,6 @@
-//! lab04 as its users start it: every stage, memory, breaks, exit codes.
+//! lab04 as its users start it: every stage, memory, exit codes.
 
-use crate::suite::program::{failed, has, lab, passes, program, stderr, succeeded};
+use crate::suite::program::{failed, lab, passes, program, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -22,22 +22,13 @@ fn line<'a>(text: &'a str, beginning: &str) -> &'a str {
 #[test]
 fn every_job_passes_the_checks() {
     for flags in [
-        "--steps 3",
         "--ranks 2 --steps 3",
         "--ranks 3 --dtype bf16 --steps 3",
         "--ranks 1 --steps 2",
         "--ranks 7 --steps 6 --zero 3",
-        "--ranks 2 --grad-accum 2 --steps 2",
-        "--show holdings --steps 2",
-        "--show timeline",
-        "--show timeline --zero 0",
-        // 16 bytes a parameter are 437 kB; stage 2 on 4 ranks holds 7 of them.
-        "--memory-limit 0.2 --steps 2",
         // Without --offload stage 3 takes 109 kB on 4 ranks. With it only gradients are in memory.
         "--offload . --memory-limit 0.03 --steps 2",
         "--offload cpu --memory-limit 0.03 --steps 2",
-        "--offload . --steps 3",
-        "--zero 3 --steps 6 --wrap parameters --tiles 2",
     ] {
         passes("lab04", &[&format!("{SMALL} {flags}")]);
     }
@@ -59,14 +50,17 @@ fn temporary_memory_does_not_depend_on_timing() {
 #[test]
 fn a_ranks_memory_is_what_the_formulas_say() {
     let mut command = Command::new(program("memory"));
-    // Of a model this narrow, `gemm` copies no gradient on any processor.
     let flags = "--layers 2 --embd 32 --block 128 --batch 5 --dropout 0.1 --ascii";
     command.env_remove("SHARDLAB_CORPUS").args(flags.split_whitespace());
     let text = succeeded(&command.output().unwrap());
     assert!(text.is_ascii(), "{text}");
     let table = text.lines().skip_while(|line| !line.contains("measured"));
     let rows: Vec<&str> = table.skip(2).take_while(|line| !line.is_empty()).collect();
-    assert_eq!(rows.len(), 4, "{text}");
+    // No formula says what a product copies for itself.
+    let [rows @ .., copies] = &rows[..] else {
+        panic!("{text}")
+    };
+    assert!(copies.contains("  ?  ") && rows.len() == 4, "{text}");
     for row in rows {
         let cells: Vec<&str> = row.split("  ").filter(|cell| !cell.trim().is_empty()).collect();
         let [.., expected, measured] = cells[..] else {
@@ -80,25 +74,6 @@ fn a_ranks_memory_is_what_the_formulas_say() {
         // candle's notes on each tensor are in no formula.
         assert!((measured.0 - expected.0).abs() <= 0.02 * expected.0, "{row}");
     }
-}
-
-/// The host's memory is not the rank's: it counts apart, and a limit does not count it.
-#[test]
-fn shards_may_be_on_the_host() {
-    let text = succeeded(&lab04("--offload cpu --steps 3"));
-    let row: Vec<&str> = line(&text, "    on the host ").split_whitespace().collect();
-    assert_eq!(row.join(" "), "219 kB 54.7 kB 54.7 kB 82.0 kB", "{text}");
-}
-
-/// DeepSpeed's line counts what is kept whole: here the gains, two of each block and the last.
-#[test]
-fn stage_3_says_what_it_keeps_whole() {
-    let counted = |flags: &str| {
-        let text = succeeded(&lab04(&format!("--zero 3 --steps 1 --eval-iters 1 {flags}")));
-        line(&text, "Parameter Offload: Total persistent parameters: ").to_string()
-    };
-    assert_eq!(counted("--persistence-threshold 100"), "160 in 5 params");
-    assert_eq!(counted("--persistence-threshold 0"), "0 in 0 params");
 }
 
 /// The peak of temporary bytes in the last column, which is stage 3.
@@ -117,33 +92,13 @@ fn tiles_bound_what_is_gathered_at_once() {
     assert!(ratio < 0.85, "{ratio}\n{whole}\n{tiled}");
 }
 
+/// Micro-steps let stages 2 and 3 differ from 0 and 1 in the last bits, and no stage from its
+/// neighbour.
 #[test]
-fn what_is_wrong_is_found() {
-    let local = failed(
-        &lab04("--break local-norm --steps 3 --lr 0.1"),
-        1,
-        "stage 1 trained something else",
-    );
-    // Each rank's own norm is shorter than that of all gradients, so the rank scales less.
-    let norms: Vec<f64> = line(&local, "     2  ")
-        .split("  ")
-        .filter_map(|cell| cell.split(',').next()?.trim().parse().ok())
-        .collect();
-    assert!(norms.len() == 4 && norms[1..].iter().all(|norm| norm < &norms[0]), "{local}");
-    // Micro-steps let stages 2 and 3 differ from 0 and 1 in the last bits, and no stage from its
-    // neighbour.
+fn a_wrong_stage_is_found_beside_its_neighbour() {
     let neighbours = "--break local-norm --steps 3 --grad-accum 2";
     let says = "stage 1 trained something else; stage 3 trained something else; ranks";
     failed(&lab04(neighbours), 1, says);
-    failed(&lab04("--break padding-on-last"), 1, "padding was taken for parameters");
-    let released = lab04("--break used-after-release --steps 2");
-    failed(&released, 1, "rank ");
-    let says = [
-        "parameter wte.weight [65, 32] is sharded among 4 ranks",
-        "holds 520 elements: 1560 to 2079",
-        "Zero::whole",
-    ];
-    has(&stderr(&released), &says);
 }
 
 /// Flags of a full run that takes a second.
@@ -224,23 +179,4 @@ fn one_stage_alone_leaves_weights_metrics_and_a_trace() {
     assert_eq!(losses(&in_lab03, "step=0"), losses(&trained, "step=6"));
     let again = succeeded(&tiny(dir.path(), program("lab04"), "--zero 1 --init-from o"));
     assert_eq!(losses(&again, "step=0"), losses(&trained, "step=6"));
-}
-
-#[test]
-fn a_dry_run_of_one_stage_is_arithmetic() {
-    let mut command = Command::new(program("lab04"));
-    command.env_remove("SHARDLAB_CORPUS").env("NO_COLOR", "");
-    let flags = "--dry-run --preset wordplay --ranks 4 --zero 2 --dtype bf16";
-    let text = succeeded(&command.args(flags.split_whitespace()).output().unwrap());
-    for row in [
-        ["parameters", "172 MB", "2 bytes each"],
-        ["gradients", "85.8 MB", "4 bytes each, sharded among 4"],
-        ["optimizer", "257 MB", "two moments and the master, 12 bytes per parameter,"],
-        ["gathered", "343 MB", "all parameters, to begin with and to evaluate"],
-    ] {
-        assert!(
-            text.lines().any(|line| row.iter().all(|part| line.contains(part))),
-            "{row:?} is missing in\n{text}"
-        );
-    }
 }

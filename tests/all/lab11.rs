@@ -1,7 +1,7 @@
-//! lab11 as its users start it: what is on the screen, what is refused, and the planner beside what
-//! other labs measured.
+//! lab11 as its users start it: files that describe models and clusters, its JSON, and the planner
+//! beside what other labs measured. `tests/screens/lab11.txt` has what it shows.
 
-use crate::suite::program::{ROOT, fits, has, is_narrow, program, stderr, succeeded};
+use crate::suite::program::{ROOT, failed, has, lab, stderr, succeeded};
 use labs::lab11::planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out, model, search};
 use labs::lab11::strategy::{
     Cluster, Degrees, Device, Overlap, Program, Stage, Strategy, TrainingJob, in_flight,
@@ -9,86 +9,10 @@ use labs::lab11::strategy::{
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
 use shardlab::plan::{BytesEach, Family, ModelShape};
 use shardlab::units::{bytes_decimal, seconds};
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn lab11(flags: &str) -> Output {
-    let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(program("lab11"));
-    command
-        .current_dir(dir.path())
-        .env("NO_COLOR", "")
-        .env_remove("SHARDLAB_CORPUS")
-        .env("RUST_BACKTRACE", "0");
-    command.args(flags.split_whitespace()).output().expect("lab11 starts")
-}
-
-#[test]
-fn screens_are_short_and_narrow() {
-    fits(&succeeded(&lab11("")), 45);
-    let text = succeeded(&lab11("--ascii --published"));
-    assert!(text.is_ascii());
-    for text in [text, succeeded(&lab11("--presets"))] {
-        is_narrow(&text);
-    }
-    let none = succeeded(&lab11("--model llama-3.1-405b --devices 1"));
-    has(
-        &none,
-        &["does its largest layer fit? yes", "no strategy fits", "on the host: 7.31 TB"],
-    );
-    let named = succeeded(&lab11("--device mi300x --devices 64 --network frontier"));
-    has(&words_of(&named), &["the network of frontier, not its own"]);
-    let far = lab11("--model mt-nlg-530b --devices 2240 --device a100-80g --batch 1920");
-    has(
-        &words_of(&succeeded(&far)),
-        &["16!", "keep tensor ranks within a node, of 8 devices"],
-    );
-}
-
-#[test]
-fn one_plan_is_costed_and_a_bad_one_explained() {
-    let hybrid = succeeded(&lab11("--plan dp=64,tp=8,zero=3,shard=8,recompute=norms,sp"));
-    is_narrow(&hybrid);
-    has(
-        &words_of(&hybrid),
-        &["TP 8 + HSDP 8 x 8", "tensor 8 within a node", "replicas 8 between nodes"],
-    );
-    has(
-        &words_of(&succeeded(&lab11("--plan dp=512"))),
-        &["does not fit", "the largest part: optimizer"],
-    );
-    // The largest numbers that flags take.
-    let large = "--layers 10000 --embd 1048576 --heads 256 --kv-heads 1 --ffn 1 --vocab 1 --seq 8192 \
-                 --batch 1048576 --devices 1 --plan mb=1048576";
-    has(&succeeded(&lab11(large)), &["does not fit"]);
-    for (flags, what) in [
-        ("--plan dp=8,tp=3,pp=2", "= 48 devices, not 512"),
-        ("--plan dp=8,tp=3,pp=2", "help: tp x pp must divide 512"),
-        ("--plan dp=16,tp=8,pp=4,zero=3", "give zero=2 at most"),
-        ("--plan dp=many", "dp=many is no whole number"),
-        ("--plan dp=512,zero=3,tiles=4", "does not run tiles=4"),
-        ("--json --plan dp=8,tp=3,pp=2", "= 48 devices, not 512"),
-        ("--free 91", "91 is not in 0..=90"),
-        ("--seq 1048577", "1048577 is not in 1..=1048576"),
-        ("--model gpt-5", "choose one of gpt2"),
-        ("--device abacus", "or describe yours with --cluster FILE"),
-        ("--network token-ring", "choose one of dgx-a100"),
-        ("--cluster no.toml", "no.toml cannot be read"),
-        ("--tokens 0", "--tokens 0 is no number of tokens"),
-    ] {
-        refused(flags, what);
-    }
-}
-
-/// The flags are refused with these words, and exit code 2.
-#[track_caller]
-fn refused(flags: &str, what: &str) {
-    let output = lab11(flags);
-    let said = words_of(&stderr(&output));
-    assert!(output.status.code() == Some(2) && said.contains(what), "{flags}: {said}");
-}
-
-fn words_of(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    lab("lab11", flags)
 }
 
 /// lab04's prediction for a GPT on Polaris, where nothing hides the gather of ZeRO-1 and 2, is the
@@ -140,11 +64,8 @@ fn a_cluster_from_a_file() {
     );
     std::fs::write(&file, "[device]\nmemory_gb = 24\ntflops = none\n").unwrap();
     let output = lab11(&flags);
-    assert!(
-        output.status.code() == Some(2) && stderr(&output).contains("line 3"),
-        "{}",
-        stderr(&output)
-    );
+    failed(&output, 2, "");
+    has(&stderr(&output), &["line 3"]);
 }
 
 /// The answer of `--json`.
@@ -194,32 +115,6 @@ fn a_model_of_ones_own() {
         &succeeded(&lab11(&flags)),
         &["40 of 40 layers see the last 4,096 tokens at most"],
     );
-    // Tensor ranks make an odd vocabulary even, which the screen's check knows.
-    let odd = "--layers 12 --embd 768 --heads 12 --vocab 50257 --devices 4";
-    has(&succeeded(&lab11(odd)), &["your model"]);
-
-    let other = dir.path().join("other.json");
-    std::fs::write(&other, text.replace("\"mistral\"", "\"mixtral\"")).unwrap();
-    let broken = dir.path().join("broken.json");
-    std::fs::write(&broken, "{\n  \"model_type\" \"llama\"\n}").unwrap();
-    for (flags, what) in [
-        (
-            format!("--config {}", other.display()),
-            "model_type is mixtral, which is not known here",
-        ),
-        (format!("--config {}", broken.display()), "is not JSON: expected `:` at line 2"),
-        ("--config no.json".into(), "no.json cannot be read"),
-        (format!("{flags} --model gpt2"), "cannot be used with"),
-        (format!("{flags} --layers 12 --embd 64 --heads 4"), "cannot be used with"),
-        ("--layers 40 --heads 40".into(), "--embd <NUMBER>"),
-        (
-            "--layers 4 --embd 64 --heads 7".into(),
-            "7 heads cannot share a width of 64 evenly",
-        ),
-        ("--layers 0 --embd 64 --heads 4".into(), "the model has 0 layers"),
-    ] {
-        refused(&flags, what);
-    }
 }
 
 /// What a file says that is not counted, or counted otherwise than usual, is a note on stderr: the

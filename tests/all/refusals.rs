@@ -1,10 +1,10 @@
 //! What programs refuse: a lab's `refusals.txt`, and the files in `tests/refusals`, show commands
 //! and what they print, as a terminal does.
 //!
-//! Every command ends with exit code 2. `[..]` stands for anything within a line, such as the
-//! memory of this machine. `REFUSALS=overwrite cargo test --test all -- refusals::` writes the
-//! files anew.
+//! Every command ends with exit code 2. `transcript.rs` says which marks a file may have.
+//! `REFUSALS=overwrite cargo test --test all -- refusals::` writes the files anew.
 
+use super::transcript;
 use crate::suite::program::{ROOT, program, stderr, stdout};
 use std::path::Path;
 use std::process::Command;
@@ -24,16 +24,7 @@ fn refused(folder: &Path, command: &str) -> String {
         .unwrap();
     let said = stdout(&output) + &stderr(&output);
     assert_eq!(output.status.code(), Some(2), "$ {command}\n{said}");
-    format!("$ {command}\n{said}")
-}
-
-/// Whether a case is what was expected.
-fn fits(expected: &str, case: &str) -> bool {
-    let same = |(expected, line): (&str, &str)| match expected.split_once("[..]") {
-        Some((before, after)) => line.starts_with(before) && line.ends_with(after),
-        None => expected == line,
-    };
-    expected.lines().count() == case.lines().count() && expected.lines().zip(case.lines()).all(same)
+    said
 }
 
 /// Files that are something else than a reader takes them for.
@@ -56,24 +47,6 @@ fn foreign(folder: &Path) {
         ("alphabet", alphabet.as_bytes()),
     ] {
         std::fs::write(folder.join(name), bytes).unwrap();
-    }
-}
-
-/// Runs all cases of a file.
-fn check(folder: &Path, file: &Path) {
-    let expected = std::fs::read_to_string(file).unwrap();
-    let overwrites = std::env::var("REFUSALS").is_ok_and(|what| what == "overwrite");
-    let mut cases = Vec::new();
-    for expected in expected.split("\n\n").map(str::trim_end) {
-        let command = expected.lines().next().and_then(|line| line.strip_prefix("$ "));
-        let case = refused(folder, command.expect("a case begins with its command"));
-        let case = case.trim_end();
-        let same = fits(expected, case);
-        assert!(same || overwrites, "{}\n{expected}\nnow:\n{case}", file.display());
-        cases.push(if same { expected.to_owned() } else { case.to_owned() });
-    }
-    if overwrites {
-        std::fs::write(file, cases.join("\n\n") + "\n").unwrap();
     }
 }
 
@@ -169,23 +142,17 @@ fn programs_refuse_what_the_files_show() {
     let others = others.map(|entry| entry.unwrap().path());
     let of_lab = |lab: kit::Lab| Path::new(ROOT).join("labs").join(lab.name).join("refusals.txt");
     let of_labs = crate::labs::labs().into_iter().map(of_lab).filter(|file| file.exists());
+    let overwrites = std::env::var("REFUSALS").is_ok_and(|what| what == "overwrite");
     std::thread::scope(|scope| {
         for file in of_labs.chain(others) {
             // A build with MPI runs what a launcher starts.
             if !(cfg!(feature = "mpi") && file.ends_with("launchers.txt")) {
                 let folder = folder.path();
-                scope.spawn(move || check(folder, &file));
+                scope.spawn(move || {
+                    transcript::check(&file, overwrites, |command, _| refused(folder, command))
+                });
             }
         }
     });
     assert_eq!(std::fs::read_to_string(path("file")).unwrap(), "not a folder");
-}
-
-#[test]
-fn another_text_does_not_fit() {
-    let expected = "$ lab\nerror: takes 7 TB, and [..] are free\nhelp: less\n";
-    let case = |line: &str| format!("$ lab\n{line}\nhelp: less\n");
-    assert!(fits(expected, &case("error: takes 7 TB, and 2 GB are free")));
-    assert!(!fits(expected, &case("error: takes 8 TB, and 2 GB are free")));
-    assert!(!fits(expected, &format!("{expected}more\n")));
 }

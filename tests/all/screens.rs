@@ -1,242 +1,89 @@
-//! Whole screens as a terminal shows them: narrow ones, in colour and without, and beside other
-//! programs.
+//! What labs show: `tests/screens/labNN.txt` has commands and their screens, and
+//! `transcript.rs` says which marks they may have.
+//!
+//! A lab's commands run one after the other in one folder, so that one may continue what another
+//! has saved. A last line `[exit 1]` is the exit code, where it is not 0.
+//! `SCREENS=lab03 cargo test --test all -- screens::` writes that file anew, `SCREENS=all` each: a
+//! new case is its command alone. What depends on the machine and not on the run (its name, its
+//! cores, its speed) is marked by hand.
 
-use crate::suite::program::{lab, program, stderr, succeeded};
-use book::plain;
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::ptr::null_mut;
+use super::transcript;
+use crate::suite::program::{ROOT, program, stderr, stdout};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
 
-/// A program that writes to a terminal of that many columns, and the terminal's other end.
-fn start(
-    columns: usize,
-    folder: &Path,
-    name: &str,
-    flags: &str,
-    set: impl FnOnce(&mut Command),
-) -> (Child, File) {
-    let (mut ours, mut theirs) = (-1, -1);
-    // SAFETY: the two descriptors are written; name, settings and size may be null.
-    let opened =
-        unsafe { libc::openpty(&mut ours, &mut theirs, null_mut(), null_mut(), null_mut()) };
-    assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: both have just been opened, and nobody else closes them.
-    let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
-    let mut command = Command::new(program(name));
+/// What a command prints in a folder, and its exit code.
+fn screen(folder: &Path, command: &str, portable: bool) -> String {
+    let mut words = command.split_whitespace();
+    let mut command = Command::new(program(words.next().expect("a program")));
     command
+        .args(words)
         .current_dir(folder)
-        .args(flags.split_whitespace())
-        .env("COLUMNS", columns.to_string())
-        .env("TERM", "xterm")
-        .env_remove("CI")
-        .env_remove("SHARDLAB_CORPUS")
-        .stdin(Stdio::null())
-        .stdout(theirs.try_clone().unwrap())
-        .stderr(theirs);
-    // A test that runs in the background of a script has been told to ignore Ctrl-C, and so would
-    // its children. SAFETY: this call is allowed between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            Ok(())
-        })
-    };
-    set(&mut command);
-    // The command still holds the terminal's other end, until it is dropped: without it, reading
-    // ends.
-    (command.spawn().unwrap(), File::from(ours))
-}
-
-/// Reads what a program writes to a terminal: to its end, or until it has written something.
-fn read(terminal: &mut File, until: Option<&str>) -> String {
-    let mut text = Vec::new();
-    let mut chunk = [0; 4096];
-    // On Linux a terminal that nobody holds at its other end is an error, after all that was
-    // written.
-    while let Ok(length @ 1..) = terminal.read(&mut chunk) {
-        text.extend_from_slice(&chunk[..length]);
-        if until.is_some_and(|until| String::from_utf8_lossy(&text).contains(until)) {
-            break;
-        }
-    }
-    String::from_utf8(text).unwrap().replace("\r\n", "\n")
-}
-
-/// What erases a line.
-const ERASE: &str = "\r\x1b[K";
-
-/// What is left on the terminal of what a program has written to it: a line that moves is not.
-fn left(written: &str) -> String {
-    let line = |line: &str| line.rsplit(ERASE).next().unwrap_or_default().to_string();
-    let lines: Vec<String> = written.split('\n').map(line).collect();
-    lines.join("\n")
-}
-
-/// What a program that succeeds leaves on a terminal of that many columns.
-#[track_caller]
-fn on_a_terminal(columns: usize, folder: &Path, name: &str, flags: &str, colour: bool) -> String {
-    let (mut running, mut terminal) = start(columns, folder, name, flags, |command| {
-        command.env("NO_COLOR", if colour { "" } else { "1" });
-    });
-    let text = read(&mut terminal, None);
-    assert!(running.wait().unwrap().success(), "{name} {flags}");
-    left(&text)
-}
-
-/// The numbers of a text in their order, with their commas and decimals.
-fn numbers(text: &str) -> Vec<&str> {
-    let is_inside = |c: char| c.is_ascii_digit() || c == '.' || c == ',';
-    let words = text.split(|c: char| !is_inside(c));
-    let words = words.map(|word| word.trim_matches(['.', ',']));
-    words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).collect()
-}
-
-#[test]
-fn at_60_columns_no_line_sticks_out() {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, flags) in [
-        ("lab00", ""),
-        ("lab01", ""),
-        ("lab06", "--steps 1"),
-        ("lab07", "--layers 2 --heads 4 --embd 32 --block 16 --batch 1 --steps 1"),
-        ("lab10", "--seq 16 --batch 4"),
-        ("lab11", ""),
-    ] {
-        let text = on_a_terminal(60, folder.path(), name, flags, true);
-        for line in plain(&text).lines() {
-            assert!(line.chars().count() <= 60, "{name}: {line}\n{text}");
-        }
-    }
-}
-
-/// The screen whose table broke 531,233 into three lines. It has the same numbers at 60 columns as
-/// at 100, and in colour as without.
-#[test]
-fn lab11s_screen_has_whole_numbers_at_any_width() {
-    let folder = tempfile::tempdir().unwrap();
-    let show = |columns, colour| on_a_terminal(columns, folder.path(), "lab11", "", colour);
-    let sorted = |text: &str| {
-        let text = text.replace("(this screen is too narrow for the 12 columns of a table)", "");
-        let mut numbers: Vec<String> = numbers(&text).iter().map(|n| n.to_string()).collect();
-        numbers.sort();
-        numbers
-    };
-    let wide = show(100, false);
-    assert_eq!(plain(&show(100, true)), wide);
-    let narrow = show(60, true);
-    assert!(narrow.contains("too narrow"), "{narrow}");
-    assert_eq!(sorted(&plain(&narrow)), sorted(&wide), "{narrow}\n{wide}");
-    // The best plan is marked in both, with and without colour.
-    for text in [&wide, &plain(&narrow)] {
-        let marked = text.lines().filter(|line| line.starts_with("* "));
-        let words: Vec<&str> = text.split_whitespace().collect();
-        assert!(
-            marked.count() >= 1 && words.join(" ").contains("; * may be the fastest:"),
-            "{text}"
-        );
-    }
-    assert!(narrow.contains("\x1b[1;32m* "), "{narrow}");
-}
-
-#[test]
-fn a_speed_up_that_others_made_is_not_printed() {
-    let run = |others: &str| {
-        let folder = tempfile::tempdir().unwrap();
-        let tiny = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --eval-iters 2 --steps 8 --ranks 2";
-        let mut command = Command::new(program("lab03"));
-        command
-            .current_dir(folder.path())
-            .args(tiny.split_whitespace())
-            .env("SHARDLAB_OTHERS", others)
-            .env_remove("SHARDLAB_CORPUS");
-        succeeded(&command.output().unwrap())
-    };
-    let busy = run("1000");
-    assert!(busy.contains("  busy     other work took"), "{busy}");
-    assert!(!busy.contains("efficiency"), "{busy}");
-    let quiet = run("0");
-    assert!(!quiet.contains("  busy  ") && !quiet.contains("other work"), "{quiet}");
-    // Where two ranks do not take turns, the two speeds are compared, or not.
-    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2) {
-        assert!(busy.contains("not compared with one rank: other"), "{busy}");
-        assert!(quiet.contains("(efficiency"), "{quiet}");
-    }
-}
-
-/// Over this link the first comparison takes more than a second, and so do the steps of the stages:
-/// the line that moves appears on any machine.
-const SLOW: &str =
-    "--ranks 2 --layers 1 --embd 16 --heads 2 --block 16 --batch 1 --steps 2 --link 40ms,1GB/s";
-
-/// What it says first.
-const MOVES: &str = "the lesson's version and the library's";
-
-#[test]
-fn the_line_that_moves_leaves_nothing_on_a_terminal_and_reaches_no_pipe() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut running, mut terminal) = start(80, folder.path(), "lab04", SLOW, |command| {
-        command.env("NO_COLOR", "1").env("SHARDLAB_OTHERS", "0");
-    });
-    let written = read(&mut terminal, None);
-    assert!(running.wait().unwrap().success(), "{written}");
-    assert!(written.contains(MOVES), "{written:?}");
-    let mut piped = Command::new(program("lab04"));
-    piped
-        .current_dir(folder.path())
-        .args(SLOW.split_whitespace())
-        .env("TERM", "xterm")
-        .env("SHARDLAB_OTHERS", "0")
-        .env_remove("CI")
+        .env("NO_COLOR", "1")
+        .env("RUST_BACKTRACE", "0")
+        .env_remove("COLUMNS")
         .env_remove("SHARDLAB_CORPUS");
-    let piped = piped.output().unwrap();
-    assert!(piped.stderr.is_empty());
-    let piped = succeeded(&piped);
-    assert!(!piped.contains(['\r', '\x1b']), "{piped:?}");
-    assert_eq!(left(&written), piped);
+    if portable {
+        command.env("SHARDLAB_SIMD", "portable");
+    }
+    let output = command.output().unwrap();
+    let said = stdout(&output) + &stderr(&output);
+    match output.status.code() {
+        Some(0) => said,
+        Some(code) => format!("{}\n[exit {code}]", said.trim_end()),
+        None => panic!("{command:?} ended with {}\n{said}", output.status),
+    }
+}
+
+/// The files, one for each lab.
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(ROOT).join("tests/screens");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
 }
 
 #[test]
-fn ctrl_c_and_an_error_erase_the_line_that_moves() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut running, mut terminal) = start(80, folder.path(), "lab04", SLOW, |_| ());
-    let before = read(&mut terminal, Some(MOVES));
-    assert!(before.contains(MOVES), "{before:?}");
-    // SAFETY: this call touches no memory.
-    unsafe { libc::kill(running.id() as i32, libc::SIGINT) };
-    let after = read(&mut terminal, None);
-    assert!(after.ends_with(ERASE), "{after:?}");
-    let status = running.wait().unwrap();
-    assert_eq!(status.signal(), Some(libc::SIGINT), "{status}");
-
-    // Found in the last stage.
-    let flags = format!("{SLOW} --break used-after-release");
-    let (mut running, mut terminal) = start(80, folder.path(), "lab04", &flags, |_| ());
-    let text = read(&mut terminal, None);
-    assert!(!running.wait().unwrap().success());
-    assert!(text.contains(MOVES), "{text:?}");
-    assert!(left(&text).contains("\nerror: "), "{text:?}");
+fn labs_show_what_the_files_show() {
+    let writes = std::env::var("SCREENS").unwrap_or_default();
+    // As many at a time as there are cores: a lab that waits for another's ranks draws other times.
+    let files = Mutex::new(files().into_iter());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let Some(file) = files.lock().unwrap().next() else {
+                        return;
+                    };
+                    let folder = tempfile::tempdir().unwrap();
+                    let overwrites = writes == "all" || file.file_stem().unwrap() == &*writes;
+                    transcript::check(&file, overwrites, |command, portable| {
+                        screen(folder.path(), command, portable)
+                    });
+                }
+            });
+        }
+    });
 }
 
+/// A screen has 80 columns at most. Errors and notes come last, on stderr, and the reader's
+/// terminal folds them.
 #[test]
-fn a_refusal_stays_within_the_width() {
-    let flags = "--collective all-to-none";
-    let wide = stderr(&lab("lab01", flags));
-    assert!(wide.lines().any(|line| line.len() > 80), "a pipe's lines stay whole\n{wide}");
-    for columns in [60, 80] {
-        let (mut running, mut terminal) = start(columns, Path::new("/"), "lab01", flags, |_| ());
-        let text = read(&mut terminal, None);
-        assert_eq!(running.wait().unwrap().code(), Some(2));
-        assert!(
-            text.lines().all(|line| line.len() <= columns) && !text.contains('\x1b'),
-            "{columns}\n{text}"
-        );
-        // Folded lines go on below their text, and nothing is lost.
-        assert!(text.lines().filter(|line| line.starts_with("      ")).count() >= 2, "{text}");
-        let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
-        assert_eq!(words(&text), words(&wide));
+fn no_screen_is_wider_than_a_terminal() {
+    for file in files() {
+        let text = std::fs::read_to_string(file).unwrap();
+        let mut is_screen = false;
+        for line in text.lines() {
+            if line.starts_with("$ ") {
+                is_screen = true;
+                continue;
+            }
+            is_screen &= !["error: ", "note: "].iter().any(|begins| line.starts_with(begins));
+            // A mark may be longer than what it stands for.
+            let has_mark = line.contains("[..]") || line.contains(" to ") && line.contains('[');
+            assert!(!is_screen || has_mark || line.chars().count() <= 80, "{line}");
+        }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Every `cargo test` tries whether all edits fit their solutions. What the checks say of them is
 //! tested by `cargo test --test all -- --ignored workbook::every`, which takes minutes;
-//! SHARDLAB_MISTAKES=lab03-batches chooses the exercises whose names begin so.
+//! SHARDLAB_EXERCISES="lab03-batches lab05" chooses the exercises whose names begin so.
 //!
 //! Some checks look mistakes up by the numbers that they show, which are in lines `shows = …`.
 //! Where they show others now, SHARDLAB_MISTAKES_WRITE=1 writes those, and that run still fails.
 
-use super::{check, course, of_lab, text};
+use super::{check, course, is_chosen, of_lab, text};
 use kit::{Exercise, Mistake};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -269,13 +269,9 @@ fn mistakes_that_are_looked_up_show_different_numbers() {
 #[test]
 #[ignore = "compiles some four hundred programs: the gate runs it; run it when you change a check"]
 fn every_mistake_is_told() {
-    let chosen = std::env::var("SHARDLAB_MISTAKES").unwrap_or_default();
     let writes = std::env::var_os("SHARDLAB_MISTAKES_WRITE").is_some();
     let course = course();
-    let cases = course
-        .exercises()
-        .filter(|exercise| exercise.name.starts_with(&chosen))
-        .flat_map(cases);
+    let cases = course.exercises().filter(|exercise| is_chosen(exercise)).flat_map(cases);
     let cases = Mutex::new(cases);
     let complaints = Mutex::new(Vec::new());
     let writing = Mutex::new(());
