@@ -15,6 +15,7 @@ printer. Needs python3-selenium, chromium and chromium-driver (Debian's names), 
 
 import argparse
 import base64
+import concurrent.futures
 import itertools
 import json
 import pathlib
@@ -551,12 +552,38 @@ def visit(browser, url):
     browser.execute_script("document.querySelectorAll('details').forEach(folded => { folded.open = true; })")
 
 
-def browse(built, sources, expected, pictures=None):
-    """What is wrong with the pages in the folder `built`, whose Markdown is in `sources`."""
+def browse(built, sources, expected, pictures=None, chosen=()):
+    """What is wrong with the pages in the folder `built`, whose Markdown is in `sources`: with all, or those whose names begin so."""
     names = [source.relative_to(sources).with_suffix("") for source in sorted(sources.rglob("*.md")) if source.stem != "SUMMARY"]
     pages = {name.as_posix(): (built / name).with_suffix(".html").resolve().as_uri() for name in names}
+    if chosen:
+        pages = {page: url for page, url in pages.items() if page.startswith(tuple(chosen))}
     if not pages or not built.is_dir():
-        sys.exit(f"error: no book in {built}\nhelp: mdbook build book")
+        sys.exit(f"error: no such page in {built}\nhelp: mdbook build book")
+    # Both windows at once: each waits for its browser most of the time.
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        phone = pool.submit(on_a_phone, pages, sources, expected, pictures)
+        laptop = pool.submit(on_a_laptop, pages)
+        (wrong, ids, links, live), more = phone.result(), laptop.result()
+    wrong += more
+    wrong += [f"no page has the figure {name}" for name in FIGURES if name not in live and not chosen]
+    for page, link in links:
+        file, _, place = link.partition("#")
+        is_there = place in ids[file] if file in ids else link.startswith("https://") or chosen
+        if not is_there:
+            wrong.append(f"{page}: a link to {link}, which is not there")
+    if pictures:
+        with start(LAPTOP) as browser:
+            for page, url in pages.items():
+                browser.get(url)
+                browser.execute_script("localStorage.setItem('mdbook-theme', 'navy')")
+                browser.get(url)
+                picture(browser, pictures / f"{page.replace('/', '-')}-dark.png")
+    return wrong
+
+
+def on_a_phone(pages, sources, expected, pictures):
+    """What is wrong in a narrow window; the places of each page, all links, and the names of interactive figures."""
     wrong, ids, links, live = [], {}, [], set()
     with start(PHONE) as browser:
         for page, url in pages.items():
@@ -571,7 +598,12 @@ def browse(built, sources, expected, pictures=None):
             names, found = try_figures(browser, url, expected)
             live.update(names)
             wrong += [f"{page}: {what}" for what in found]
-    wrong += [f"no page has the figure {name}" for name in FIGURES if name not in live]
+    return wrong, ids, links, live
+
+
+def on_a_laptop(pages):
+    """What is wrong in a wide window, where slides are shown."""
+    wrong = []
     with start(LAPTOP) as browser:
         for page, url in pages.items():
             visit(browser, url)
@@ -584,17 +616,6 @@ def browse(built, sources, expected, pictures=None):
             wrong += [f"{page}: {what}" for what in try_slides(browser, url)]
             wrong += [f"{page}: {what}" for what in try_fold(browser, url, page in WHOLE)]
         wrong += try_aids(browser, pages) if "how-to-use" in pages else []
-    for page, link in links:
-        file, _, place = link.partition("#")
-        if not (place in ids[file] if file in ids else link.startswith("https://")):
-            wrong.append(f"{page}: a link to {link}, which is not there")
-    if pictures:
-        with start(LAPTOP) as browser:
-            for page, url in pages.items():
-                browser.get(url)
-                browser.execute_script("localStorage.setItem('mdbook-theme', 'navy')")
-                browser.get(url)
-                picture(browser, pictures / f"{page.replace('/', '-')}-dark.png")
     return wrong
 
 
@@ -710,8 +731,9 @@ def main():
     arguments.add_argument("--built", type=pathlib.Path, default=SOURCES.parent.parent / "target/book")
     arguments.add_argument("--pictures", type=pathlib.Path, metavar="DIR")
     arguments.add_argument("--broken", action="store_true")
+    arguments.add_argument("pages", nargs="*", metavar="PAGE", help="how the names of pages begin: lab03; default: all")
     given = arguments.parse_args()
-    wrong = broken() if given.broken else browse(given.built, SOURCES, numbers(), given.pictures)
+    wrong = broken() if given.broken else browse(given.built, SOURCES, numbers(), given.pictures, given.pages)
     sys.exit("\n".join(wrong) if wrong else print("every page is as it should be"))
 
 

@@ -8,6 +8,7 @@ and of its process may differ. Needs what book/browse.py needs.
 """
 
 import argparse
+import concurrent.futures
 import functools
 import http.server
 import itertools
@@ -293,6 +294,36 @@ def try_last_page(browser, address):
     return []
 
 
+def try_labs(address, programs, labs):
+    """The labs, each on its page; and what the last page says of all."""
+    wrong = []
+    with start(LAPTOP) as browser:
+        for lab in labs or LABS:
+            wrong += try_lab(browser, address, programs, lab)
+        wrong += [] if labs else try_last_page(browser, address)
+    return wrong
+
+
+def try_pages(address, plain, programs, is_short):
+    """What holds on any lab's page, in other windows, and without the headers of a server."""
+    wrong = []
+    with start(PHONE) as browser:
+        open_page(browser, f"{address}/lab01.html")
+        run(browser, "")
+        over = browser.execute_script("return document.querySelector('main').scrollWidth - document.querySelector('main').clientWidth")
+        wrong += [f"on a phone: {over} pixels too wide"] if over > 0 else []
+    if is_short:
+        return wrong
+    with start(LAPTOP) as browser:
+        wrong += try_late(browser, address)
+        wrong += try_verdict(browser, address)
+        wrong += try_page(browser, address, programs)
+        wrong += try_without_script(browser, address)
+    with start(LAPTOP) as browser:
+        wrong += try_plain_server(browser, plain)
+    return wrong
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--bin", type=pathlib.Path, default=ROOT / "target/debug")
@@ -310,22 +341,11 @@ def main():
     wrong = [f"{name} has {sizes[name]} bytes, of at most {most}" for name, most in MOST_BYTES.items() if sizes[name] > most]
     try:
         address = re.search(r"http://\S+(?=/)", server.stdout.readline())[0]
-        with start(LAPTOP) as browser:
-            for lab in given.labs or LABS:
-                wrong += try_lab(browser, address, programs, lab)
-            if not given.labs:
-                wrong += try_last_page(browser, address)
-                wrong += try_late(browser, address)
-                wrong += try_verdict(browser, address)
-                wrong += try_page(browser, address, programs)
-                wrong += try_without_script(browser, address)
-        with start(PHONE) as browser:
-            open_page(browser, f"{address}/lab01.html")
-            run(browser, "")
-            over = browser.execute_script("return document.querySelector('main').scrollWidth - document.querySelector('main').clientWidth")
-            wrong += [f"on a phone: {over} pixels too wide"] if over > 0 else []
-        with start(LAPTOP) as browser:
-            wrong += try_plain_server(browser, f"http://127.0.0.1:{plain.server_port}")
+        # One browser for the labs, and one for all else: each waits for its ranks.
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            labs = pool.submit(try_labs, address, programs, given.labs)
+            pages = pool.submit(try_pages, address, f"http://127.0.0.1:{plain.server_port}", programs, bool(given.labs))
+            wrong += labs.result() + pages.result()
     finally:
         server.terminate()
         plain.shutdown()

@@ -5,7 +5,9 @@
 
 With --write, what cells print is written. A cell's metadata has rules for what may differ, such as times, in the form of
 book/outputs.toml's: {"shardlab": {"rules": [{"line": " ms", "shape": true}]}}; `book`, in FOLDER (target/debug), compares.
---check only asks whether the cells are those that were run, in a second. Running needs nbclient and evcxr_jupyter.
+--check only asks, in a second, whether the cells and what they call are what was run: a hash of each is written beside the outputs.
+What all cells call, the library and the kit, is in no hash: who changes those runs a notebook. Running needs nbclient and
+evcxr_jupyter.
 """
 
 import argparse
@@ -13,25 +15,49 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+# What a package has for its own program alone.
+NOT_CALLED = ("main.rs", "tests", "tests.rs", "exercises", "solutions", "checks")
+
+
+def code_of(notebook):
+    return "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
 
 
 def hashed(notebook):
-    """The hash of a notebook's code."""
-    code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    return hashlib.sha256("\n".join(code).encode()).hexdigest()
+    """The hashes of a notebook's code, and of what that calls."""
+    code = code_of(notebook)
+    called = [file.relative_to(ROOT).as_posix() + "\n" + without_comments(file) for file in sorted(files_called(code))]
+    digest = lambda text: hashlib.sha256(text.encode()).hexdigest()
+    return {"hash": digest(code), "calls": digest("\n".join(called))}
+
+
+def without_comments(file):
+    return "".join(line for line in file.read_text().splitlines(True) if line.strip() and not line.strip().startswith("//"))
+
+
+def files_called(code):
+    """The files of the labs that code names, and of the book's figures."""
+    labs = ROOT / "labs"
+    files = [file for name in set(re.findall(r"\blab\d\d\b", code)) for file in (labs / name).rglob("*.rs")]
+    if "book::" in code:
+        book = labs / "tools/book"
+        files += [book / "live.rs", *(file for room in ("draw", "figures") for file in (book / room).rglob("*.rs"))]
+    return [file for file in files if not any(part in NOT_CALLED for part in file.parts)]
 
 
 def stale(path):
     notebook = json.loads(path.read_text())
-    if hashed(notebook) != notebook["metadata"].get("shardlab", {}).get("hash"):
-        return f"{path.name}: its cells are not those that were run; run notebooks/run.py --write {path.stem}"
-    return None
+    was, now = notebook["metadata"].get("shardlab", {}), hashed(notebook)
+    what = [what for name, what in (("hash", "its cells"), ("calls", "what its cells call")) if was.get(name) != now[name]]
+    return f"{path.name}: not what was run: {', '.join(what)}; run notebooks/run.py --write {path.stem}" if what else None
 
 
 def differences(path, notebook, book):
@@ -86,7 +112,7 @@ def run(path, write, first, book):
     shown = " ".join(f"{seconds:.1f}" for seconds in times)
     print(f"{path.name}: {time.monotonic() - start:.0f} s in all, cells: {shown}", flush=True)
     if write:
-        notebook.metadata["shardlab"] = {"hash": hashed(notebook)}
+        notebook.metadata["shardlab"] = hashed(notebook)
         notebook.metadata.pop("widgets", None)
         fold(notebook)
         nbformat.write(notebook, path)

@@ -36,6 +36,9 @@ pub struct Rule {
     /// The block is a drawing of measured figures, so only its number of lines must be equal.
     #[serde(default)]
     pub picture: bool,
+    /// The line or the block may be missing, such as a row about other work on the machine.
+    #[serde(default)]
+    pub optional: bool,
 }
 
 /// The differences in `got` that no rule allows, one per entry.
@@ -92,7 +95,9 @@ fn parts<'a>(text: &'a str, rules: &'a [Rule]) -> Vec<Part<'a>> {
                 text.push(line);
             }
         }
-        parts.push(Part { text, rule });
+        if !rule.is_some_and(|rule| rule.optional) {
+            parts.push(Part { text, rule });
+        }
     }
     parts
 }
@@ -239,6 +244,14 @@ mod tests {
         let was = "LAUNCH=mpirun\n-n 2\nDEPTH=1";
         assert!(same(was, "LAUNCH=none\nDEPTH=1", &rules));
         assert!(!same(was, "DEPTH=1", &rules) && !same(was, "LAUNCH=none\nDEPTH=2", &rules));
+    }
+
+    #[test]
+    fn an_optional_row_may_be_missing_or_there() {
+        let rules = [rule("from = '  mfu'\nuntil = '…'\noptional = true")];
+        let with = "sent 2\n  mfu 134%\n  other work\n…";
+        assert!(same("sent 2\n…", with, &rules) && same(with, "sent 2\n…", &rules));
+        assert!(!same("sent 2\n…", "sent 2\nmore\n…", &rules));
     }
 
     #[test]

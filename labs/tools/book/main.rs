@@ -34,12 +34,14 @@ struct Args {
 enum What {
     /// Run the commands whose output the book shows, and compare; after cargo build --bins
     Outputs {
-        /// Only outputs whose name contains this
-        #[arg(default_value = "")]
-        name: String,
+        /// Only outputs whose name contains one of these, or which such a program makes
+        names: Vec<String>,
         /// Write what is printed to book/outputs instead
         #[arg(long)]
         write: bool,
+        /// Compute without wide vectors, which takes longer and must print the same
+        #[arg(long, conflicts_with = "write")]
+        portable: bool,
     },
     /// Build the book and its labs into target/book, for `workbook serve` or any static host
     Build,
@@ -78,8 +80,10 @@ fn run(args: Args) -> Result<()> {
     let root = &root;
     let screen = Screen::detect(false);
     screen.say(match args.command {
-        What::Outputs { name, write: true } => return book::write(&screen, root, &name),
-        What::Outputs { name, write: false } => return book::compare(&screen, root, &name),
+        What::Outputs { names, write: true, .. } => return book::write(&screen, root, &names),
+        What::Outputs { names, portable, .. } => {
+            return book::compare(&screen, root, &names, portable);
+        }
         What::Build => return book::build(&screen, root),
         What::Minutes => return minutes(&screen, root),
         What::Notebook { written, run } => return notebook(&written, &run),

@@ -4,20 +4,26 @@
 
 use super::colours::plain;
 use super::compare::{Rule, differences};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use kit::show::Screen;
 use serde::Deserialize;
 use shardlab::error::BadInput;
-use std::collections::HashMap;
+use shardlab::launch::cores;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The width of a terminal.
 const COLUMNS: usize = 80;
 
+/// The play, in a checkout and where commands run.
+const PLAY: &str = "data/play.txt";
+
 /// Seconds that only a command takes that hangs.
-const HANG: &str = "120";
+const HANG: &str = "300";
 
 #[derive(Deserialize)]
 struct File {
@@ -52,6 +58,11 @@ pub struct Output {
 }
 
 impl Output {
+    /// The command that runs for it.
+    fn run(&self) -> String {
+        format!("{} {}", self.command, self.also)
+    }
+
     /// Whether it has colours: it is a text, and no other command reads it, which codes would
     /// disturb.
     fn is_in_colour(&self) -> bool {
@@ -101,13 +112,15 @@ pub fn outputs(root: &Path) -> Result<Vec<Output>> {
         .output)
 }
 
-/// Runs the commands of all outputs whose file name contains `name`, and writes what they print.
+/// Runs the commands of the outputs that one of `names` fits, of all where there is none, and
+/// writes what they print. A part of a file's name fits, and the program that a command runs.
 ///
 /// # Errors
 ///
 /// [`BadInput`] where no name fits; where a command fails, or its output cannot be written.
-pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
-    each(root, name, Runs::new(root, false)?, |_, path, text, took| {
+pub fn write(screen: &Screen, root: &Path, names: &[String]) -> Result<()> {
+    // One at a time: times on pages are those of a quiet machine.
+    each(root, names, &Runs::new(root, false)?, 1, |_, path, text, took| {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         screen.say(format!("wrote {} ({took:.1?})", path.display()));
         Ok(0)
@@ -115,15 +128,17 @@ pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs the commands again, without wide vectors, and compares what their outputs say.
+/// Runs the commands again, with `portable` without wide vectors, and compares what their outputs
+/// say.
 ///
 /// # Errors
 ///
 /// [`BadInput`] where no name fits; where a command fails; and after all were compared, where
 /// outputs differ.
-pub fn compare(screen: &Screen, root: &Path, name: &str) -> Result<()> {
-    let runs = Runs::new(root, true)?;
-    let found = each(root, name, runs, |output, path, text, took| {
+pub fn compare(screen: &Screen, root: &Path, names: &[String], portable: bool) -> Result<()> {
+    let runs = Runs::new(root, portable)?;
+    let at_a_time = cores();
+    let found = each(root, names, &runs, at_a_time, |output, path, text, took| {
         let expected = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         let found = differences(&plain(&expected), &plain(&text), &output.rules);
@@ -142,82 +157,112 @@ pub fn compare(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Runs the commands of the chosen outputs, so many at a time, and gives each output to `act`.
 fn each(
     root: &Path,
-    name: &str,
-    mut runs: Runs,
+    names: &[String],
+    runs: &Runs,
+    at_a_time: usize,
     mut act: impl FnMut(&Output, &Path, String, Duration) -> Result<usize>,
 ) -> Result<usize> {
     let outputs = outputs(root)?;
-    let mut chosen = outputs.iter().filter(|output| output.file.contains(name)).peekable();
-    if chosen.peek().is_none() {
-        let what = format!("no output's name contains {name:?}");
+    let fits = |output: &&Output| {
+        let runs = |name| format!("{} ", output.command).contains(&format!("--bin {name} "));
+        names.is_empty() || names.iter().any(|name| output.file.contains(&**name) || runs(name))
+    };
+    let chosen: Vec<&Output> = outputs.iter().filter(fits).collect();
+    if chosen.is_empty() {
+        let what = format!("no output is called {}, nor made by it", names.join(" or "));
         return Err(BadInput::new(what, "give a part of a name in book/outputs.toml").into());
     }
-    let mut found = 0;
-    for output in chosen {
-        let (text, took) = runs.of(output)?;
-        found += act(output, &root.join("book/outputs").join(&output.file), text, took)?;
+    // A command runs once, for all outputs that show it.
+    let mut distinct: Vec<(&Output, OnceLock<Result<Ran>>)> = Vec::new();
+    for &output in &chosen {
+        if !distinct.iter().any(|(other, _)| other.run() == output.run()) {
+            distinct.push((output, OnceLock::new()));
+        }
     }
-    Ok(found)
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..at_a_time {
+            scope.spawn(|| {
+                while let Some((output, ran)) = distinct.get(next.fetch_add(1, Relaxed)) {
+                    ran.get_or_init(|| runs.run(output));
+                }
+            });
+        }
+        let mut found = 0;
+        for output in chosen {
+            let mut all = distinct.iter();
+            let (_, ran) = all.find(|(other, _)| other.run() == output.run()).expect("its run");
+            let ran = ran.wait();
+            let context = || format!("`{}`, for {}", output.run().trim_end(), output.file);
+            let text = ran
+                .as_ref()
+                .map_err(|error| anyhow!("{error:#}"))
+                .and_then(|ran| ran.shown(output));
+            let took = ran.as_ref().map_or(Duration::ZERO, |ran| ran.took);
+            let path = root.join("book/outputs").join(&output.file);
+            found += act(output, &path, text.with_context(context)?, took)?;
+        }
+        Ok(found)
+    })
 }
 
-/// The runs of the commands. Each command runs once, in a folder that has the play and nothing
-/// else, with the programs beside this one. So neither the checkout's files nor the reader's
-/// variables change its output.
+/// How commands run: once, each in a folder of its own that has the play and nothing else, with the
+/// programs beside this one. So neither the checkout's files nor the reader's variables change its
+/// output.
 struct Runs {
-    folder: tempfile::TempDir,
+    play: PathBuf,
     programs: PathBuf,
     /// Whether loops run without wide vectors. They are slower then, and their results are bitwise
     /// equal.
     portable: bool,
-    done: HashMap<String, (String, Duration)>,
+}
+
+/// A command that has run: what it printed, and the folder that it has left.
+struct Ran {
+    printed: String,
+    folder: tempfile::TempDir,
+    took: Duration,
+}
+
+impl Ran {
+    /// What the book shows of it.
+    fn shown(&self, output: &Output) -> Result<String> {
+        let text = match &output.leaves {
+            Some(file) => std::fs::read_to_string(self.folder.path().join(file))?,
+            None => self.printed.clone(),
+        };
+        let text = excerpt(&text, output)?;
+        // A picture and data stay as they are. A text begins with the command that the reader
+        // types.
+        if !output.file.ends_with(".txt") {
+            return Ok(text);
+        }
+        let before = output.from.as_ref().map_or("", |_| "…\n");
+        let after = output.until.as_ref().map_or("", |_| "…\n");
+        Ok(format!("{}\n{before}{text}{after}", output.typed()))
+    }
 }
 
 impl Runs {
     fn new(root: &Path, portable: bool) -> Result<Runs> {
         let here = std::env::current_exe().context("where is this program?")?;
         let programs = here.parent().context("this program is in no folder")?.to_path_buf();
+        Ok(Runs { play: root.join(PLAY), programs, portable })
+    }
+
+    fn run(&self, output: &Output) -> Result<Ran> {
         let folder = tempfile::tempdir()?;
-        let play = Path::new("data/play.txt");
         std::fs::create_dir(folder.path().join("data"))?;
-        std::fs::copy(root.join(play), folder.path().join(play)).context("the play")?;
-        Ok(Runs { folder, programs, portable, done: HashMap::new() })
-    }
-
-    /// The output of the command, as the book shows it, and how long it took.
-    fn of(&mut self, output: &Output) -> Result<(String, Duration)> {
-        let run = format!("{} {}", output.command, output.also);
-        let context = || format!("`{}`, for {}", run.trim_end(), output.file);
-        if !self.done.contains_key(&run) {
-            let ran = self.run(&run, output).with_context(context)?;
-            self.done.insert(run.clone(), ran);
-        }
-        let (printed, took) = &self.done[&run];
-        let text = match &output.leaves {
-            Some(file) => {
-                std::fs::read_to_string(self.folder.path().join(file)).with_context(context)?
-            }
-            None => printed.clone(),
-        };
-        let text = excerpt(&text, output).with_context(context)?;
-        // A picture and data stay as they are. A text begins with the command that the reader
-        // types.
-        if !output.file.ends_with(".txt") {
-            return Ok((text, *took));
-        }
-        let before = output.from.as_ref().map_or("", |_| "…\n");
-        let after = output.until.as_ref().map_or("", |_| "…\n");
-        Ok((format!("{}\n{before}{text}{after}", output.typed()), *took))
-    }
-
-    fn run(&self, command: &str, output: &Output) -> Result<(String, Duration)> {
-        let command = programs(command);
+        std::fs::copy(&self.play, folder.path().join(PLAY)).context("the play")?;
+        let command = programs(&output.run());
         let path = std::env::var("PATH").unwrap_or_default();
         let mut shell = Command::new("timeout");
         shell
             .args([HANG, "sh", "-c", &format!("{{ {command}\n}} 2>&1")])
-            .current_dir(self.folder.path());
+            .current_dir(folder.path());
         shell
             .env("PATH", format!("{}:{path}", self.programs.display()))
             // Whether other programs run beside this one is nothing that a page should say.
@@ -241,14 +286,14 @@ impl Runs {
         }
         let start = Instant::now();
         let ran = shell.stdin(Stdio::null()).output().context("cannot start timeout")?;
-        let text = String::from_utf8(ran.stdout)?;
+        let printed = String::from_utf8(ran.stdout)?;
         ensure!(
             ran.status.code() == Some(output.exit),
-            "ended with {}, not with {}:\n{text}",
+            "ended with {}, not with {}:\n{printed}",
             ran.status,
             output.exit
         );
-        Ok((text, start.elapsed()))
+        Ok(Ran { printed, folder, took: start.elapsed() })
     }
 }
 

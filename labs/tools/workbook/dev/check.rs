@@ -45,7 +45,7 @@ const STEPS: [Step; 6] = [
     Step {
         name: "exercise",
         files: &["labs/labNN/exercises/", "labs/labNN/solutions/", "labs/labNN/checks/"],
-        shows: "SHARDLAB_MISTAKES=labNN cargo test --test all -- --ignored workbook::",
+        shows: "SHARDLAB_EXERCISES=labNN cargo test --test all -- --ignored workbook::",
     },
     Step {
         name: "page",
