@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Opens every page of the built book in a real browser, and says what is wrong with it.
 
-    book/browse.py [--built target/book] [--pictures DIR]     the book's pages; with pictures of each
-    book/browse.py --broken                                   a page with every fault, each of which must be found
+    book/browse.py [--built target/book] [--pictures DIR] [PAGE...]     the book's pages, or those whose names begin so; with pictures
+    book/browse.py --broken                                             a page with every fault, each of which must be found
 
 The browser is Chromium without a window, as wide as a phone, and then as a laptop: there a lab's first figure is near its
 beginning, and no output is wider than its column. A page must be silent on the console, show its pictures and
