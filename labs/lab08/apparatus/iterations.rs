@@ -141,10 +141,11 @@ pub struct MeanSpeed {
     pub of_all_lines: f64,
 }
 
-/// The mean speed by the lines of a log, one for each iteration. None if no line has a loss.
+/// The mean speed by the lines of a log, one for each iteration, of as many tokens. None if no line
+/// has a loss. Their times are no help: a step of a small model takes less than they show.
 pub fn mean_speed<'a>(lines: impl Iterator<Item = &'a str>) -> Option<MeanSpeed> {
-    let mut tokens = 0.0;
-    let mut seconds = 0.0;
+    // Seconds for each token of a rank, line by line.
+    let mut trained = Vec::new();
     let mut speeds = Vec::new();
     for line in lines {
         let field = |name: &str| -> Option<f64> {
@@ -156,13 +157,12 @@ pub fn mean_speed<'a>(lines: impl Iterator<Item = &'a str>) -> Option<MeanSpeed>
         };
         speeds.push(speed);
         if field("lm loss=").is_some() {
-            let time = field("elapsed_time_per_iteration_ms=")? / 1e3;
-            seconds += time;
-            tokens += speed * time;
+            trained.push(1.0 / speed);
         }
     }
-    let of_all_lines = speeds.iter().sum::<f64>() / speeds.len() as f64;
-    (seconds > 0.0).then(|| MeanSpeed { trained: tokens / seconds, of_all_lines })
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+    (!trained.is_empty())
+        .then(|| MeanSpeed { trained: 1.0 / mean(&trained), of_all_lines: mean(&speeds) })
 }
 
 /// The tokens of a micro-step as the source's log shows them, and their text: each sequence's
@@ -271,6 +271,13 @@ mod tests {
         assert!((speed.trained - 6175.523).abs() < 1e-6, "{speed:?}");
         assert_eq!((speed.of_all_lines / speed.trained).round(), 150.0);
         assert_eq!(mean_speed(lines[1..].iter().copied()), None);
+        // 128 tokens in 2.6, 0.7, 0.4 and 1.3 ms, rounded.
+        let short = [(2.6, 49531.866), (0.7, 184131.332), (0.4, 355479.522), (1.3, 100262.877)];
+        let lines = short.map(|(ms, speed)| {
+            format!("elapsed_time_per_iteration_ms={ms} | lm loss=4.1 | tokens_per_gpu_per_second_tgs={speed} |")
+        });
+        let speed = mean_speed(lines.iter().map(String::as_str)).unwrap();
+        assert_eq!(speed.trained.round(), 104_148.0);
     }
 
     #[test]
