@@ -6,8 +6,10 @@
 
 use super::transcript;
 use crate::suite::program::{ROOT, program, stderr, stdout};
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::ScopedJoinHandle;
 
 /// Runs `NAME=value lab03 --flag` in a folder, where nothing else of this machine is found.
 fn refused(folder: &Path, command: &str) -> String {
@@ -143,16 +145,19 @@ fn programs_refuse_what_the_files_show() {
     let of_lab = |lab: kit::Lab| Path::new(ROOT).join("labs").join(lab.name).join("refusals.txt");
     let of_labs = crate::labs::labs().into_iter().map(of_lab).filter(|file| file.exists());
     let overwrites = std::env::var("REFUSALS").is_ok_and(|what| what == "overwrite");
-    std::thread::scope(|scope| {
-        for file in of_labs.chain(others) {
-            // A build with MPI runs what a launcher starts.
-            if !(cfg!(feature = "mpi") && file.ends_with("launchers.txt")) {
-                let folder = folder.path();
-                scope.spawn(move || {
-                    transcript::check(&file, overwrites, |command, _| refused(folder, command))
-                });
-            }
-        }
+    // A build with MPI runs what a launcher starts.
+    let is_run = |file: &PathBuf| !(cfg!(feature = "mpi") && file.ends_with("launchers.txt"));
+    transcript::each(of_labs.chain(others).filter(is_run).collect(), |file| {
+        let text = std::fs::read_to_string(file).unwrap();
+        let folder = folder.path();
+        // All at once: a rank that waits for rank 0's error, to repeat it, waits for seconds.
+        let said: HashMap<&str, String> = std::thread::scope(|scope| {
+            let start = |command| (command, scope.spawn(move || refused(folder, command)));
+            let started: Vec<_> = transcript::commands(&text).into_iter().map(start).collect();
+            let end = |run: ScopedJoinHandle<_>| run.join().expect("its panic is told above");
+            started.into_iter().map(|(command, run)| (command, end(run))).collect()
+        });
+        transcript::check(file, overwrites, |command, _| said[command].clone());
     });
     assert_eq!(std::fs::read_to_string(path("file")).unwrap(), "not a folder");
 }

@@ -317,11 +317,7 @@ fn a_new_run_in_a_folder_removes_no_other_runs_checkpoints() {
 fn a_second_job_in_the_folder_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let says = format!("is being written by process {} on host ", std::process::id());
-    for (folder, flags) in [
-        ("c", "--checkpoints c"),
-        ("runs/lab08/restart", "--kill-rank 0 --at-step 2"),
-        ("runs/lab08/checkpoints", ""),
-    ] {
+    let is_refused = &|folder: &str, flags: &str| {
         let claim = Claim::take(&Comm::alone(), &dir.path().join(folder)).unwrap();
         let refused = lab08(dir.path(), flags);
         failed(&refused, 2, &format!("{folder} {says}"));
@@ -333,7 +329,17 @@ fn a_second_job_in_the_folder_is_refused() {
         assert_eq!(names(dir.path().join(folder)), ["writer.lock"]);
         drop(claim);
         assert!(names(dir.path().join(folder)).is_empty());
-    }
+    };
+    // Each waits for its folder, so they wait together.
+    std::thread::scope(|scope| {
+        for (folder, flags) in [
+            ("c", "--checkpoints c"),
+            ("runs/lab08/restart", "--kill-rank 0 --at-step 2"),
+            ("runs/lab08/checkpoints", ""),
+        ] {
+            scope.spawn(move || is_refused(folder, flags));
+        }
+    });
     assert!(
         !dir.path().join("runs/lab08/metrics.jsonl").exists(),
         "a job that was refused has written"

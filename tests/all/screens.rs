@@ -11,7 +11,6 @@ use super::transcript;
 use crate::suite::program::{ROOT, program, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
 /// What a command prints in a folder, and its exit code.
 fn screen(folder: &Path, command: &str, portable: bool) -> String {
@@ -48,23 +47,12 @@ fn files() -> Vec<PathBuf> {
 #[test]
 fn labs_show_what_the_files_show() {
     let writes = std::env::var("SCREENS").unwrap_or_default();
-    // As many at a time as there are cores: a lab that waits for another's ranks draws other times.
-    let files = Mutex::new(files().into_iter());
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let Some(file) = files.lock().unwrap().next() else {
-                        return;
-                    };
-                    let folder = tempfile::tempdir().unwrap();
-                    let overwrites = writes == "all" || file.file_stem().unwrap() == &*writes;
-                    transcript::check(&file, overwrites, |command, portable| {
-                        screen(folder.path(), command, portable)
-                    });
-                }
-            });
-        }
+    transcript::each(files(), |file| {
+        let folder = tempfile::tempdir().unwrap();
+        let overwrites = writes == "all" || file.file_stem().unwrap() == &*writes;
+        transcript::check(file, overwrites, |command, portable| {
+            screen(folder.path(), command, portable)
+        });
     });
 }
 

@@ -161,7 +161,7 @@ fn a_speed_up_that_others_made_is_not_printed() {
     let quiet = run("0");
     assert!(!quiet.contains("  busy  ") && !quiet.contains("other work"), "{quiet}");
     // Where two ranks do not take turns, the two speeds are compared, or not.
-    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2) {
+    if shardlab::launch::cores() >= 2 {
         assert!(busy.contains("not compared with one rank: other"), "{busy}");
         assert!(quiet.contains("(efficiency"), "{quiet}");
     }
@@ -178,12 +178,7 @@ const MOVES: &str = "the lesson's version and the library's";
 #[test]
 fn the_line_that_moves_leaves_nothing_on_a_terminal_and_reaches_no_pipe() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut running, mut terminal) = start(80, folder.path(), "lab04", SLOW, |command| {
-        command.env("NO_COLOR", "1").env("SHARDLAB_OTHERS", "0");
-    });
-    let written = read(&mut terminal, None);
-    assert!(running.wait().unwrap().success(), "{written}");
-    assert!(written.contains(MOVES), "{written:?}");
+    // Both mostly wait, so they wait together.
     let mut piped = Command::new(program("lab04"));
     piped
         .current_dir(folder.path())
@@ -191,8 +186,17 @@ fn the_line_that_moves_leaves_nothing_on_a_terminal_and_reaches_no_pipe() {
         .env("TERM", "xterm")
         .env("SHARDLAB_OTHERS", "0")
         .env_remove("CI")
-        .env_remove("SHARDLAB_CORPUS");
-    let piped = piped.output().unwrap();
+        .env_remove("SHARDLAB_CORPUS")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let piped = piped.spawn().unwrap();
+    let (mut running, mut terminal) = start(80, folder.path(), "lab04", SLOW, |command| {
+        command.env("NO_COLOR", "1").env("SHARDLAB_OTHERS", "0");
+    });
+    let written = read(&mut terminal, None);
+    assert!(running.wait().unwrap().success(), "{written}");
+    assert!(written.contains(MOVES), "{written:?}");
+    let piped = piped.wait_with_output().unwrap();
     assert!(piped.stderr.is_empty());
     let piped = succeeded(&piped);
     assert!(!piped.contains(['\r', '\x1b']), "{piped:?}");

@@ -12,7 +12,32 @@
 //! Processors add in different orders, and so a number with a point may be off by one in its last
 //! digit. All else is as it stands.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Checks files, as many at a time as there are cores: a lab that waits for another's ranks draws
+/// other times.
+pub fn each(files: Vec<PathBuf>, check: impl Fn(&Path) + Sync) {
+    let files = Mutex::new(files.into_iter());
+    let next = || files.lock().unwrap().next();
+    std::thread::scope(|scope| {
+        for _ in 0..shardlab::launch::cores() {
+            scope.spawn(|| {
+                while let Some(file) = next() {
+                    check(&file);
+                }
+            });
+        }
+    });
+}
+
+/// The commands of a file's cases.
+pub fn commands(text: &str) -> Vec<&str> {
+    let first_lines = cases_of(text).into_iter().filter_map(|case| case.lines().next());
+    first_lines
+        .map(|line| line.strip_prefix("$ ").expect("a case begins with its command"))
+        .collect()
+}
 
 /// Runs all cases of a file, and compares; with `overwrites`, writes what does not fit anew.
 ///
@@ -22,9 +47,7 @@ use std::path::Path;
 pub fn check(file: &Path, overwrites: bool, run: impl Fn(&str, bool) -> String) {
     let expected = std::fs::read_to_string(file).unwrap();
     let mut cases = Vec::new();
-    for expected in cases_of(&expected) {
-        let command = expected.lines().next().and_then(|line| line.strip_prefix("$ "));
-        let command = command.expect("a case begins with its command");
+    for (expected, command) in cases_of(&expected).into_iter().zip(commands(&expected)) {
         let printed = |other| format!("$ {command}\n{}", run(command, other).trim_end());
         let case = printed(false);
         if fits(expected, &case) {

@@ -12,13 +12,13 @@ const NAMES: usize = 20;
 const NAMED: [i32; 7] = [-38, -24, -12, 0, 12, 24, 38];
 
 /// Draws the line.
-pub fn drawn(screen: &Screen, step: &Step, number: usize) -> String {
+pub fn drawn(screen: &Screen, step: &Step) -> String {
     let columns = EXPONENTS.len().div_ceil(EACH as usize);
     let range = |column: usize| {
         let start = EXPONENTS.start + column as i32 * EACH;
         start..start + EACH
     };
-    let mut lines = vec![format!("Where the numbers of step {number} lie"), axis(columns)];
+    let mut lines = vec![axis(columns)];
     for format in NumberFormat::ALL {
         let (all_bits, fewer) = screen.either(('█', '░'), ('#', '-'));
         let cells = (0..columns).map(|column| {

@@ -47,12 +47,16 @@ fn run(args: Args) -> Result<()> {
     let corpus = Corpus::embedded()?;
     let config = seen::config(&corpus)?;
     shardlab::launch::one_compute_thread_a_rank();
+    if !args.svg {
+        // A late step takes its time.
+        screen.say(format!("Where the numbers of step {} lie", args.step));
+    }
     let step = seen::step(&config, &corpus.train, args.step)?;
     if args.svg {
         screen.say(picture::svg(&step, args.step));
         return Ok(());
     }
-    screen.say(line::drawn(&screen, &step, args.step));
+    screen.say(line::drawn(&screen, &step));
     screen.say(zeros::table(&screen, &step));
     screen.say(master::table(&screen, &step, &config, &corpus)?);
     screen.say(sums::table(&screen, &corpus)?);

@@ -276,7 +276,7 @@ fn every_mistake_is_told() {
     let complaints = Mutex::new(Vec::new());
     let writing = Mutex::new(());
     thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+        for _ in 0..shardlab::launch::cores() {
             scope.spawn(|| {
                 loop {
                     let Some(case) = cases.lock().unwrap().next() else {
