@@ -353,6 +353,8 @@ mod tests {
     use super::super::search::search;
     use super::*;
     use crate::apparatus::strategy::Plan;
+    use shardlab::launch;
+    use std::thread;
 
     /// `with` names a source of the file that is of no other publication itself.
     #[test]
@@ -397,32 +399,48 @@ mod tests {
     /// best, or the file says why not.
     #[test]
     fn a_search_finds_what_was_run() {
-        let mut wrong = Vec::new();
-        for run in runs() {
-            let found = search(&run.job);
-            let s = run.strategy;
-            let same = |plan: &Strategy| {
-                (plan.data, plan.tensor, plan.pipeline) == (s.data, s.tensor, s.pipeline)
+        let runs = runs();
+        let (runs, cores) = (&runs, launch::cores());
+        let wrong: Vec<String> = thread::scope(|scope| {
+            // Its part of the runs, on each core.
+            let part = |first| {
+                scope.spawn(move || {
+                    let part = runs.iter().skip(first).step_by(cores);
+                    part.flat_map(not_found).collect::<Vec<_>>()
+                })
             };
-            let accuracy = Accuracy::known();
-            let likely = |plan: &Plan| accuracy.likely(plan);
-            let best = found.plans.first().map_or(f64::NAN, likely);
-            let slower = found.best(same).map_or(f64::INFINITY, |plan| likely(plan) / best - 1.0);
-            let of = format!("{} {} on {}: {s}", run.source, run.name, run.job.devices);
-            if let Some(refused) = refusal(&run.job, &run.planned()) {
-                wrong.push(format!("{of} is refused: {refused:?}"));
-            }
-            match &run.missed {
-                None if slower > 0.1 => wrong.push(format!(
-                    "{of} is {slower:.2} slower than {:?}",
-                    found.plans.first().map(|plan| plan.strategy.to_string())
-                )),
-                Some(reason) if slower <= 0.1 => {
-                    wrong.push(format!("{of} is found, and need not say: {reason}"));
-                }
-                _ => {}
-            }
-        }
+            let parts: Vec<_> = (0..cores).map(part).collect();
+            parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+        });
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    /// What is wrong with a run and the search for its job.
+    fn not_found(run: &Run) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let found = search(&run.job);
+        let s = run.strategy;
+        let same = |plan: &Strategy| {
+            (plan.data, plan.tensor, plan.pipeline) == (s.data, s.tensor, s.pipeline)
+        };
+        let accuracy = Accuracy::known();
+        let likely = |plan: &Plan| accuracy.likely(plan);
+        let best = found.plans.first().map_or(f64::NAN, likely);
+        let slower = found.best(same).map_or(f64::INFINITY, |plan| likely(plan) / best - 1.0);
+        let of = format!("{} {} on {}: {s}", run.source, run.name, run.job.devices);
+        if let Some(refused) = refusal(&run.job, &run.planned()) {
+            wrong.push(format!("{of} is refused: {refused:?}"));
+        }
+        match &run.missed {
+            None if slower > 0.1 => wrong.push(format!(
+                "{of} is {slower:.2} slower than {:?}",
+                found.plans.first().map(|plan| plan.strategy.to_string())
+            )),
+            Some(reason) if slower <= 0.1 => {
+                wrong.push(format!("{of} is found, and need not say: {reason}"));
+            }
+            _ => {}
+        }
+        wrong
     }
 }
