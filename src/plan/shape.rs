@@ -221,16 +221,21 @@ impl ModelShape {
     pub fn parameters_on_a_rank(&self, portion: &Portion) -> f64 {
         let Portion { layers, dense, first, last, tensor, rows } = *portion;
         let t = tensor as f64;
-        let block = |(_, layer): (usize, usize)| {
-            let on_a_rank = |parameter: BlockParameter| {
-                parameter.numel() as f64 / if parameter.divided { t } else { 1.0 }
-            };
-            self.block_parameters(layer).into_iter().map(on_a_rank).sum::<f64>()
+        let on_a_rank = |parameter: BlockParameter| {
+            parameter.numel() as f64 / if parameter.divided { t } else { 1.0 }
         };
-        let [dense_block, block] = self.kinds().map(block);
+        // A planner asks a million times: the kind of block that is not here is not counted.
+        let of_kind = |blocks: usize, layer: usize| match blocks {
+            0 => 0.0,
+            _ => {
+                let block = self.block_parameters(layer).into_iter().map(on_a_rank);
+                blocks as f64 * block.sum::<f64>()
+            }
+        };
+        let [(_, a_dense_one), (_, another)] = self.kinds();
         let table = rows as f64 / t * self.embd as f64;
         let ends = self.dense().ends.map(|numbers| numbers as f64);
-        let mut all = dense as f64 * dense_block + (layers - dense) as f64 * block;
+        let mut all = of_kind(dense, a_dense_one) + of_kind(layers - dense, another);
         if first {
             all += table + self.positions() as f64 + ends[0];
         }
