@@ -85,8 +85,8 @@ impl Counts {
 
 impl Layer for Mixture {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let (chosen, scores) = self.route(x, pass)?;
-        self.mix(x, &chosen, &scores, pass)
+        let (chosen, log_scores) = self.route(x, pass)?;
+        self.mix(x, &chosen, &router::weights(&log_scores, &self.rules)?, pass)
     }
 }
 
@@ -97,8 +97,8 @@ fn undropped(pass: &Pass) -> Pass {
 }
 
 impl Mixture {
-    /// The experts of each token of `x` [.., width], those that select first, and their scores:
-    /// [.., chosen].
+    /// The experts of each token of `x` [.., width], those with the highest scores first, and the
+    /// logarithms of their scores: [.., chosen].
     ///
     /// # Errors
     /// If a rank has ended.
@@ -107,25 +107,25 @@ impl Mixture {
         let mut logits = tensor::linear(x, &self.router, Precision::F32)?;
         let bias = self.bias.as_ref().map(Param::value).transpose()?;
         let bias = bias.as_deref();
-        let ids = router::select(&logits, &self.rules, bias)?;
+        let mut ids = router::select(&logits, &self.rules, bias)?;
         if let Some(balance) = &pass.balance {
+            ids = balance.replayed(&self.name, &ids, self.rules.chosen)?.unwrap_or(ids);
             logits = balance.watch(&self.name, &logits, &ids, self.rules.selection.scores)?;
         }
         if let Some(bias) = &self.bias {
             logits = router::count_load(&logits, &ids, &self.rules, bias)?;
         }
-        let scores = router::scores_of(&logits, &ids, &self.rules)?;
-        Ok((ids, scores))
+        let log_scores = router::log_scores_of(&logits, &ids, &self.rules)?;
+        Ok((ids, log_scores))
     }
 
-    /// What the experts that each token of `x` [.., width] has `chosen` make of it, weighted by
-    /// their `scores` [.., chosen].
+    /// What the experts that each token of `x` [.., width] has `chosen` make of it, times their
+    /// `weights` [.., chosen], added up.
     ///
     /// # Errors
     /// If a rank has ended, or makes another call.
-    pub fn mix(&self, x: &Tensor, chosen: &[u32], scores: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let weights = router::weights(scores, &self.rules)?;
-        let kept = self.kept(chosen, &weights, pass)?;
+    pub fn mix(&self, x: &Tensor, chosen: &[u32], weights: &Tensor, pass: &Pass) -> Result<Tensor> {
+        let kept = self.kept(chosen, weights, pass)?;
         let Dispatch { counts, tokens, places } = Dispatch::new(chosen, &kept, &self.rules);
         let copies = tensor::picked(x, tokens)?;
         let (results, shared) = match &self.delivery {
@@ -138,7 +138,7 @@ impl Mixture {
                 (delivery.combine(results, &counts, pass)?, shared)
             }
         };
-        let mut y = tensor::weighted_sums(&results, &weights, places)?;
+        let mut y = tensor::weighted_sums(&results, weights, places)?;
         if let Some(shared) = shared {
             y = (y + shared)?;
         }

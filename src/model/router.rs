@@ -26,7 +26,7 @@ pub(super) fn select(logits: &Tensor, rules: &Experts, bias: Option<&[f32]>) -> 
     let Experts { number, chosen, selection, .. } = *rules;
     // Scores have the order of their logits, and need not be computed for it.
     let scores = if selection.groups.is_some() || bias.is_some() {
-        scores(&logits.detach(), selection.scores)?
+        log_scores(&logits.detach(), selection.scores)?.exp()?
     } else {
         logits.clone()
     };
@@ -48,35 +48,50 @@ pub(super) fn select(logits: &Tensor, rules: &Experts, bias: Option<&[f32]>) -> 
     })
 }
 
-/// The scores of the experts `ids`, so many for each row of `logits` [.., experts]: [.., chosen].
-pub(super) fn scores_of(logits: &Tensor, ids: &[u32], rules: &Experts) -> Result<Tensor> {
+/// The logarithms of the scores of the experts `ids`, so many for each row of `logits`
+/// [.., experts]: [.., chosen]. A score itself can be too small for a number, and its logarithm
+/// still has a gradient.
+pub(super) fn log_scores_of(logits: &Tensor, ids: &[u32], rules: &Experts) -> Result<Tensor> {
     let outer = &logits.dims()[..logits.rank() - 1];
     let table = Tensor::from_slice(ids, [outer, &[rules.chosen]].concat(), &Device::Cpu)?;
-    scores(logits, rules.selection.scores)?.gather(&table, D::Minus1)
+    log_scores(logits, rules.selection.scores)?.gather(&table, D::Minus1)
 }
 
-/// By what the results of experts with these `scores` [.., chosen] are multiplied.
-pub(super) fn weights(scores: &Tensor, rules: &Experts) -> Result<Tensor> {
-    let mut weights = scores.clone();
-    if rules.normalized {
-        weights = weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?;
-    }
+/// By what the results of experts are multiplied, whose scores have these logarithms [.., chosen].
+pub(super) fn weights(log_scores: &Tensor, rules: &Experts) -> Result<Tensor> {
+    let weights = if rules.normalized {
+        // Each score as a part of their sum, which can be too small for a number, too.
+        let scores = below_the_largest(log_scores)?.exp()?;
+        scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)?
+    } else {
+        log_scores.exp()?
+    };
     if rules.selection.factor == 1.0 {
         return Ok(weights);
     }
     weights * rules.selection.factor
 }
 
-/// The scores of `logits` [.., experts].
-fn scores(logits: &Tensor, kind: Scores) -> Result<Tensor> {
+/// The logarithms of the scores of `logits` [.., experts]. A sigmoid is the softmax of a logit
+/// beside a 0: both are e^x over a sum, whose largest term is taken out first.
+fn log_scores(logits: &Tensor, kind: Scores) -> Result<Tensor> {
     match kind {
         Scores::Softmax => {
-            let largest = logits.detach().max_keepdim(D::Minus1)?;
-            let scores = logits.broadcast_sub(&largest)?.exp()?;
-            scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)
+            let x = below_the_largest(logits)?;
+            x.broadcast_sub(&x.exp()?.sum_keepdim(D::Minus1)?.log()?)
         }
-        Scores::Sigmoid => (logits.neg()?.exp()? + 1.0)?.recip(),
+        Scores::Sigmoid => {
+            let largest = logits.detach().relu()?;
+            let x = (logits - &largest)?;
+            let sum = (x.exp()? + largest.neg()?.exp()?)?;
+            x - sum.log()?
+        }
     }
+}
+
+/// Each row of `x`, less its largest number.
+fn below_the_largest(x: &Tensor) -> Result<Tensor> {
+    x.broadcast_sub(&x.detach().max_keepdim(D::Minus1)?)
 }
 
 /// Whether each of the choices `chosen` is among the `most` that its expert takes.
@@ -218,11 +233,78 @@ mod tests {
         let rules = rules(2, selection);
         let ids = selected(&[0.0, 1.0, 2.0, 3.0], &rules, Some(&[1.0, 0.0, 0.0, 0.0]));
         assert_eq!(ids, [0, 3]);
-        let found = weights(&scores_of(&logits, &ids, &rules).unwrap(), &rules).unwrap();
+        let found = weights(&log_scores_of(&logits, &ids, &rules).unwrap(), &rules).unwrap();
         let found = found.to_vec2::<f32>().unwrap();
         let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
         for (found, logit) in found[0].iter().zip([0.0, 3.0]) {
             assert!((found - 2.5 * sigmoid(logit)).abs() < 1e-6, "{found}");
+        }
+    }
+
+    /// The weights of the experts `ids` of four `logits`, and the gradient of the logits where the
+    /// first weight counts once, the second twice.
+    fn weighed(logits: [f32; 4], ids: [u32; 2], rules: &Experts) -> (Vec<f32>, Vec<f32>) {
+        let x = Var::from_slice(&logits, (1, 4), &Device::Cpu).unwrap();
+        let weights = weights(&log_scores_of(&x, &ids, rules).unwrap(), rules).unwrap();
+        let counted = weights.broadcast_mul(&Tensor::new(&[1f32, 2.0], &Device::Cpu).unwrap());
+        let gradients = counted.unwrap().sum_all().unwrap().backward().unwrap();
+        let numbers = |x: &Tensor| x.flatten_all().unwrap().to_vec1().unwrap();
+        (numbers(&weights), numbers(gradients.get(&x).unwrap()))
+    }
+
+    /// The same in f64, with the formulas of the definition.
+    fn weighed_by_hand(logits: [f32; 4], ids: [u32; 2], rules: &Experts) -> (Vec<f64>, Vec<f64>) {
+        let of = |logits: [f64; 4]| {
+            let softmax: f64 = logits.iter().map(|x| x.exp()).sum();
+            let score = |id: u32| match (logits[id as usize], rules.selection.scores) {
+                (x, Scores::Softmax) => x.exp() / softmax,
+                (x, Scores::Sigmoid) => 1.0 / (1.0 + (-x).exp()),
+            };
+            let scores = ids.map(score);
+            let sum = if rules.normalized { scores[0] + scores[1] } else { 1.0 };
+            scores.map(|score| score / sum)
+        };
+        let logits = logits.map(f64::from);
+        let slope = |i: usize| {
+            let moved = |by: f64| {
+                let mut logits = logits;
+                logits[i] += by;
+                let [first, second] = of(logits);
+                first + 2.0 * second
+            };
+            (moved(1e-4) - moved(-1e-4)) / 2e-4
+        };
+        (of(logits).to_vec(), (0..4).map(slope).collect())
+    }
+
+    /// However far below 0 logits are, also that of an expert that nobody chose, and however far
+    /// the chosen ones are below others, as a bias or a group can choose them.
+    #[test]
+    fn no_logit_is_too_far_from_0() {
+        for scores in [Scores::Softmax, Scores::Sigmoid] {
+            for normalized in [false, true] {
+                let selection = Selection { scores, ..Selection::default() };
+                let rules = Experts { normalized, ..rules(2, selection) };
+                for far in [-1.0, -20.0, -52.0, -88.7, -89.0, -104.0, -300.0, 89.0, 300.0] {
+                    for logits in [
+                        [far, 1.0, 0.5, 0.0],
+                        [far, far + 0.5, 0.0, 1.0],
+                        [far, far, far - 1.0, far + 1.0],
+                    ] {
+                        for ids in [[1, 2], [0, 1], [3, 0]] {
+                            let case = (scores, normalized, logits, ids);
+                            let (weights, slopes) = weighed(logits, ids, &rules);
+                            let (expected, right) = weighed_by_hand(logits, ids, &rules);
+                            let both = weights.iter().chain(&slopes);
+                            for (found, expected) in both.zip(expected.iter().chain(&right)) {
+                                let apart = (f64::from(*found) - expected).abs();
+                                // The rounding of a logarithm near 300.
+                                assert!(apart < 2e-5, "{case:?}: {found} {expected}");
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 
