@@ -13,13 +13,18 @@
 //! because the loss is linear in it, and the mean of gradients is the mean over ranks. In the same
 //! way each of several micro-batches has an f of its own, which makes another loss of one batch.
 //!
+//! Where pipeline stages share the layers, one loss over all of them needs the f of every stage. Each
+//! stage adds its own and sends the sum on with its activations, and the last stage's sum comes back
+//! with their gradients. So before a backward pass every stage has the model's f. P is again no
+//! matter of others: each stage's part of the loss has the P of its own layers.
+//!
 //! These losses are not added to the one that a pass computes. Their gradient is added to that of
 //! the router's logits where the backward pass meets them. So it does not matter whether the loss
 //! is on another pipeline stage, nor whether blocks are computed again.
 
 use crate::plan::Scores;
 use crate::tensor::{Tensor, TensorOp, apply, read, rows};
-use candle_core::{Result, Shape};
+use candle_core::{Result, Shape, bail};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -78,13 +83,27 @@ pub struct Balance {
 struct Watched {
     /// By layer.
     loads: BTreeMap<String, Load>,
+    /// For each expert its parts of the copies, added up over the layers so far, those of earlier
+    /// stages among them; behind them the number of these layers. Before a backward pass, over all
+    /// layers of the model.
+    sums: Vec<f64>,
     /// The factor of the model's loss in this backward pass.
     factor: f64,
+    /// By layer, what its router has to choose.
+    replayed: BTreeMap<String, Vec<u32>>,
+    /// Choices that routers would have made otherwise.
+    others: u64,
 }
 
 impl Default for Watched {
     fn default() -> Watched {
-        Watched { loads: BTreeMap::new(), factor: 1.0 }
+        Watched {
+            loads: BTreeMap::new(),
+            sums: Vec::new(),
+            factor: 1.0,
+            replayed: BTreeMap::new(),
+            others: 0,
+        }
     }
 }
 
@@ -104,13 +123,19 @@ impl Balance {
         self.watched().loads.clone()
     }
 
-    /// The balancing loss of the layers that are here, without its coefficient.
+    /// The balancing loss of the layers that are here, without its coefficient. Those of several
+    /// stages add up to the model's, after a backward pass.
     pub fn loss(&self) -> f64 {
         let watched = self.watched();
-        let all: Vec<&Load> = watched.loads.values().collect();
+        let loads = watched.loads.values();
         match self.auxiliary.scope {
-            Scope::Layer => all.iter().map(|load| balancing(&[load]) / load.each()).sum(),
-            Scope::Model => balancing(&all),
+            Scope::Layer => {
+                loads.map(|load| balancing(&load.parts, &load.scores) / load.each()).sum()
+            }
+            Scope::Model => {
+                let (parts, layers) = watched.mean();
+                loads.map(|load| balancing(&parts, &load.scores) / layers).sum()
+            }
         }
     }
 
@@ -128,6 +153,57 @@ impl Balance {
         self.watched().factor = factor;
     }
 
+    /// What other stages need of the layers so far, if one loss is over all: how many copies each of
+    /// `experts` has got for each token, added up over layers, and the number of these layers.
+    pub fn sums(&self, experts: usize) -> Option<Vec<f64>> {
+        let mut sums = self.watched().sums.clone();
+        sums.resize(experts + 1, 0.0); // a stage may have no experts
+        (self.auxiliary.scope == Scope::Model).then_some(sums)
+    }
+
+    /// Takes the [`sums`](Balance::sums) of another stage: of all earlier layers before a forward
+    /// pass, of all layers before a backward pass.
+    pub fn set_sums(&self, sums: Vec<f64>) {
+        self.watched().sums = sums;
+    }
+
+    /// Makes routers choose the experts `chosen` by another pass over the same tokens, layer by
+    /// layer. Where products are rounded, a token near a tie otherwise chooses another expert, and
+    /// the two passes are those of two models. Weights are still of this pass's own scores.
+    pub fn replay(&self, chosen: BTreeMap<String, Vec<u32>>) {
+        self.watched().replayed = chosen;
+    }
+
+    /// Choices that this pass's routers would have made otherwise than they had to.
+    pub fn others(&self) -> u64 {
+        self.watched().others
+    }
+
+    /// What `layer` has to choose, if it has to, where it would choose `each` experts of a token.
+    pub(super) fn replayed(
+        &self,
+        layer: &str,
+        own: &[u32],
+        each: usize,
+    ) -> Result<Option<Vec<u32>>> {
+        let mut watched = self.watched();
+        let Some(replayed) = watched.replayed.get(layer).cloned() else {
+            return Ok(None);
+        };
+        if replayed.len() != own.len() {
+            bail!("{layer} chooses {} experts, and {} are replayed", own.len(), replayed.len());
+        }
+        // A recomputed block chooses once more.
+        if !watched.loads.contains_key(layer) {
+            let tokens = own.chunks(each).zip(replayed.chunks(each));
+            let others = |(own, replayed): (&[u32], &[u32])| {
+                own.iter().filter(|&expert| !replayed.contains(expert)).count() as u64
+            };
+            watched.others += tokens.map(others).sum::<u64>();
+        }
+        Ok(Some(replayed))
+    }
+
     /// Notes what `layer` has chosen by `logits` [.., experts], and returns the logits with the
     /// auxiliary losses' gradient behind them.
     pub(super) fn watch(
@@ -141,7 +217,7 @@ impl Balance {
         let is_new = !self.watched().loads.contains_key(layer);
         if is_new {
             let load = self.load(logits, chosen, scores)?;
-            self.watched().loads.insert(layer.to_string(), load);
+            self.watched().note(layer, load);
         }
         if self.auxiliary.coefficient == 0.0 && self.auxiliary.z == 0.0 {
             return Ok(logits.clone());
@@ -191,22 +267,12 @@ impl Balance {
     /// The derivative of the auxiliary losses by the mean of each expert's scores in `layer`.
     fn pull(&self, layer: &str) -> Vec<f64> {
         let watched = self.watched();
-        let all: Vec<&Load> = match self.auxiliary.scope {
-            Scope::Layer => watched.loads.get(layer).into_iter().collect(),
-            Scope::Model => watched.loads.values().collect(),
+        let (parts, shared_by) = match (self.auxiliary.scope, watched.loads.get(layer)) {
+            (_, None) => return Vec::new(),
+            (Scope::Layer, Some(load)) => (load.parts.clone(), load.each()),
+            (Scope::Model, _) => watched.mean(),
         };
-        let [first, ..] = all[..] else {
-            return Vec::new();
-        };
-        let layers = all.len() as f64;
-        let each = if self.auxiliary.scope == Scope::Layer {
-            first.each()
-        } else {
-            1.0
-        };
-        let experts = first.copies.len() as f64;
-        let factor = self.auxiliary.coefficient * experts / (layers * each);
-        let parts = parts(&all);
+        let factor = self.auxiliary.coefficient * parts.len() as f64 / shared_by;
         parts.into_iter().map(|part| factor * part).collect()
     }
 
@@ -235,22 +301,26 @@ impl Load {
     }
 }
 
-/// For each expert its copies for each token, as the mean over layers.
-fn parts(all: &[&Load]) -> Vec<f64> {
-    let experts = all.first().map_or(0, |load| load.parts.len());
-    let mean = |expert: usize| {
-        let parts = all.iter().map(|load| load.parts[expert]);
-        parts.sum::<f64>() / all.len() as f64
-    };
-    (0..experts).map(mean).collect()
+impl Watched {
+    fn note(&mut self, layer: &str, load: Load) {
+        let more = [&load.parts[..], &[1.0]].concat();
+        self.sums.resize(more.len(), 0.0);
+        self.sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+        self.loads.insert(layer.to_string(), load);
+    }
+
+    /// For each expert its copies for each token, as the mean over layers, and how many layers.
+    fn mean(&self) -> (Vec<f64>, f64) {
+        let Some((&layers, sums)) = self.sums.split_last() else {
+            return (Vec::new(), 1.0);
+        };
+        (sums.iter().map(|sum| sum / layers).collect(), layers)
+    }
 }
 
 /// E Σ f_i P_i, with an f that is not divided by k.
-fn balancing(all: &[&Load]) -> f64 {
-    let parts = parts(all);
-    let scores =
-        |expert: usize| all.iter().map(|load| load.scores[expert]).sum::<f64>() / all.len() as f64;
-    let sum: f64 = parts.iter().enumerate().map(|(expert, part)| part * scores(expert)).sum();
+fn balancing(parts: &[f64], scores: &[f64]) -> f64 {
+    let sum: f64 = parts.iter().zip(scores).map(|(part, score)| part * score).sum();
     parts.len() as f64 * sum
 }
 

@@ -288,6 +288,7 @@ impl<'a> Setup<'a> {
         for chunk in &mut stages.chunks {
             chunk.recompute(strategy.recompute.blocks());
         }
+        stages.experts = config.shape.experts().map_or(0, |experts| experts.number);
 
         // Data ranks hold the same slices of the same layers, and shard their state.
         let params = stages.chunks[0].params.clone();

@@ -255,7 +255,7 @@ pub fn shared_experts_are_saved(comm: &Comm, stage: Stage, dir: &Path) -> anyhow
 /// Trainings whose sums have one order are the same to the last bit: losses, norms and weights.
 /// `comm` has two ranks, so that a sum over them has one order on any transport.
 ///
-/// The second model's first layer has one MLP, so that one of two stages has no experts.
+/// The second model's first layer has one MLP, so that the first of four stages has no experts.
 ///
 /// ep=2 beside ep=1 is not such a pair. An expert that ranks share has the rows of both in one
 /// product, which rounds after each row. Experts that each rank has are two products, and their
@@ -288,9 +288,17 @@ pub fn sums_in_one_order_have_the_same_bits(comm: &Comm) -> anyhow::Result<()> {
     }
     // So do stages, each for its own layers. A GPT's table of tokens has layers at both ends: one
     // rank adds to it as micro-batches come, and two add up each end's first.
-    let job = job(mixtral, "pp=2,m=2")?;
-    let expected = parity::accumulated(&job.config, &job.corpus.train, STEPS)?;
-    same("pp=2,m=2", &trained(comm, &job)?, &expected);
+    // One balancing loss over all layers is of both stages' loads.
+    for (scope, strategy) in [
+        (Scope::Layer, "pp=2,m=2"),
+        (Scope::Model, "pp=2,m=2"),
+        (Scope::Model, "pp=2,chunks=2,m=2"),
+    ] {
+        let mut job = job(mixtral, strategy)?;
+        (job.config.auxiliary.scope, job.config.shape.layers) = (scope, 4);
+        let expected = parity::accumulated(&job.config, &job.corpus.train, STEPS)?;
+        same(strategy, &trained(comm, &job)?, &expected);
+    }
     Ok(())
 }
 

@@ -25,6 +25,9 @@ pub struct Stages<M = Gpt> {
     pub pace: Option<Pace>,
     /// The factor for the loss in the backward pass, as fp16 needs one; 1 changes nothing.
     pub loss_scale: f64,
+    /// Experts of a layer: so many loads travel with activations and back, where one balancing loss
+    /// is over all stages' layers.
+    pub experts: usize,
 }
 
 /// The least time of a pass through one chunk. A rank that is faster sleeps for the rest. So ranks
@@ -141,6 +144,7 @@ impl<M: Chunk> Stages<M> {
             chunks,
             pace: None,
             loss_scale: 1.0,
+            experts: 0,
         })
     }
 
@@ -234,16 +238,30 @@ impl<M: Chunk> Stages<M> {
         Ok(ran)
     }
 
-    /// Receives the result of `op`, in the type of its pass.
+    /// Receives the result of `op`, in the type of its pass, and then the loads of its layers.
     fn recv(&self, op: Op, pass: &Pass, activations: [usize; 3], from: usize) -> Result<Vec<f32>> {
+        let group = self.group.tagged(self.tag(op));
         let mut result = vec![0.0; activations.iter().product()];
-        wire::recv(&self.group.tagged(self.tag(op)), pass.precision, &mut result, from)?;
+        wire::recv(&group, pass.precision, &mut result, from)?;
+        if let Some(balance) = &pass.balance
+            && let Some(mut sums) = balance.sums(self.experts)
+        {
+            group.labelled("loads").recv(&mut sums, from)?;
+            balance.set_sums(sums);
+        }
         Ok(result)
     }
 
-    /// Sends the result of `op`, in the type of its pass.
+    /// Sends the result of `op`, in the type of its pass, and then the loads of its layers.
     fn send(&self, op: Op, pass: &Pass, result: &[f32], to: usize) -> Result<()> {
-        Ok(wire::send(&self.group.tagged(self.tag(op)), pass.precision, result, to)?)
+        let group = self.group.tagged(self.tag(op));
+        wire::send(&group, pass.precision, result, to)?;
+        if let Some(balance) = &pass.balance
+            && let Some(sums) = balance.sums(self.experts)
+        {
+            group.labelled("loads").send(&sums, to)?;
+        }
+        Ok(())
     }
 
     /// Runs one pass.
