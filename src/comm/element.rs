@@ -79,7 +79,7 @@ pub trait Element: Pod + Send + Sync {
 }
 
 macro_rules! element {
-    ($type:ty as $wide:ty, $dtype:ident, $widen:expr, $narrow:expr, $add:expr, $mul:expr, $is_nan:expr, $divide:expr) => {
+    ($type:ty as $wide:ty, $dtype:ident, $widen:expr, $narrow:expr, $add:expr, $mul:expr, $min:expr, $max:expr, $divide:expr) => {
         impl Element for $type {
             type Wide = $wide;
             const DTYPE: Dtype = Dtype::$dtype;
@@ -97,15 +97,30 @@ macro_rules! element {
                 match op {
                     Reduce::Sum | Reduce::Mean => $add(a, b),
                     Reduce::Prod => $mul(a, b),
-                    // NaN wins: the other ranks must not outvote a rank that overflowed.
-                    Reduce::Min if b < a || $is_nan(b) => b,
-                    Reduce::Max if b > a || $is_nan(b) => b,
-                    Reduce::Min | Reduce::Max => a,
+                    Reduce::Min => $min(a, b),
+                    Reduce::Max => $max(a, b),
                 }
             }
             #[inline(always)]
             fn divide(sum: $wide, ranks: usize) -> $wide {
                 $divide(sum, ranks)
+            }
+        }
+    };
+}
+
+/// Of two floats the one that `takes_second` chooses by their order, in which 0.0 is above -0.0: so
+/// the result has the same bits in whatever order ranks are combined. NaN wins: the other ranks must
+/// not outvote a rank that overflowed.
+macro_rules! extreme {
+    ($wide:ty, $takes_second:ident) => {
+        |a: $wide, b: $wide| {
+            if a.is_nan() || b.is_nan() {
+                <$wide>::NAN
+            } else if b.total_cmp(&a).$takes_second() {
+                b
+            } else {
+                a
             }
         }
     };
@@ -120,7 +135,8 @@ macro_rules! float {
             $narrow,
             Add::add,
             Mul::mul,
-            <$wide>::is_nan,
+            extreme!($wide, is_lt),
+            extreme!($wide, is_gt),
             |sum, ranks| sum / ranks as $wide
         );
     };
@@ -135,7 +151,8 @@ macro_rules! integer {
             |x| x,
             <$type>::wrapping_add,
             <$type>::wrapping_mul,
-            |_| false,
+            std::cmp::min,
+            std::cmp::max,
             |sum, _| { sum }
         );
     };
@@ -333,6 +350,15 @@ mod tests {
         for op in [Reduce::Min, Reduce::Max] {
             assert!(reduce(op, &[&[1.0f32], &[f32::NAN], &[2.0]])[0].is_nan());
             assert!(reduce(op, &[&[f32::NAN], &[1.0f32], &[2.0]])[0].is_nan());
+        }
+    }
+
+    #[test]
+    fn of_two_zeros_the_order_of_ranks_decides_nothing() {
+        for parts in [[0.0f32, -0.0], [-0.0, 0.0]] {
+            let of = |op| reduce(op, &[&parts[..1], &parts[1..]])[0].to_bits();
+            assert_eq!(of(Reduce::Max), 0.0f32.to_bits(), "{parts:?}");
+            assert_eq!(of(Reduce::Min), (-0.0f32).to_bits(), "{parts:?}");
         }
     }
 }

@@ -23,13 +23,18 @@ impl Launched {
     /// The error of its processes if they cannot connect. Without it they would train N separate
     /// copies of the model.
     pub(super) fn unconnected(&self, but: &str, help: &str) -> BadInput {
-        let many = self.size.map_or("several".to_string(), |size| size.to_string());
+        let many = match (self.size, self.rank) {
+            (Some(size), _) => format!("{size} processes"),
+            // No variable has the number, which may be one.
+            (None, 0) => "one process or several".to_string(),
+            (None, _) => "several processes".to_string(),
+        };
         let Launched { who, variable: sign, .. } = self;
         let inherited = variables(variable).join(" ");
         BadInput::new(
-            format!("{who} started {many} processes ({sign} is set), but {but}"),
+            format!("{who} started {many} ({sign} is set), but {but}"),
             format!(
-                "{help}\n      in a shell that only inherited the variables:  unset {inherited}"
+                "{help}\n      for one process alone, or in a shell that only inherited the variables:  unset {inherited}"
             ),
         )
     }

@@ -44,6 +44,13 @@ fn uneven_parts_must_be_what_others_send() {
 }
 
 #[test]
+fn extremes_of_floats_have_one_result() {
+    for ranks in 1..=5 {
+        launch::run(ranks, |comm| collectives::extremes_of_floats(&comm)).unwrap();
+    }
+}
+
+#[test]
 fn long_vectors_under_way_are_like_blocking_ones() {
     for ranks in [2, 5] {
         launch::run(ranks, |comm| {

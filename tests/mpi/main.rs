@@ -254,6 +254,7 @@ fn suite(comm: Comm) -> Result<()> {
         suite::collectives::started_mean(&comm, len)?;
     }
     (1..=3).try_for_each(|colors| suite::collectives::split(&comm, colors, 7))?;
+    suite::collectives::extremes_of_floats(&comm)?;
     algorithms(&comm)?;
     // Large enough for the library's rendezvous, which waits for the other side: sends must not.
     let to = (comm.rank() + 1) % ranks;

@@ -219,6 +219,40 @@ pub fn started_mean(comm: &Comm, len: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Minimum and maximum of floats have the same bits on all ranks, on any transport: a NaN wins, and
+/// of two zeros the sign decides, not the order of ranks.
+pub fn extremes_of_floats(comm: &Comm) -> anyhow::Result<()> {
+    let (rank, n) = (comm.rank(), comm.size());
+    // A NaN on one rank, each in turn; then zeros of both signs.
+    let mut mine: Vec<f64> =
+        (0..n).map(|at| if at == rank { f64::NAN } else { at as f64 }).collect();
+    mine.extend([if rank % 2 == 0 { 0.0 } else { -0.0 }, if rank % 2 == 0 { -0.0 } else { 0.0 }]);
+    for (op, zero) in [(Reduce::Min, -0.0f64), (Reduce::Max, 0.0)] {
+        let zero = |own: f64| if n == 1 { own.to_bits() } else { zero.to_bits() };
+        let expected = [zero(mine[n]), zero(mine[n + 1])];
+        let of_f32 = |x: &f32| f64::from(*x);
+        let narrow: Vec<f32> = mine.iter().map(|&x| x as f32).collect();
+        let (mut blocking, mut narrowed) = (mine.clone(), narrow.clone());
+        comm.all_reduce(&mut blocking, op)?;
+        comm.all_reduce(&mut narrowed, op)?;
+        let started = comm.start_all_reduce(mine.clone(), op)?.wait()?;
+        let narrow = comm.start_all_reduce(narrow, op)?.wait()?;
+        let narrow: Vec<f64> = narrow.iter().map(of_f32).collect();
+        let narrowed: Vec<f64> = narrowed.iter().map(of_f32).collect();
+        for (found, call) in [
+            (blocking, "f64"),
+            (started, "started f64"),
+            (narrowed, "f32"),
+            (narrow, "started f32"),
+        ] {
+            assert!(found[..n].iter().all(|x| x.is_nan()), "{op:?} {call}: {found:?}");
+            let zeros: Vec<u64> = found[n..].iter().map(|zero| zero.to_bits()).collect();
+            assert_eq!(zeros, expected, "{op:?} {call}");
+        }
+    }
+    Ok(())
+}
+
 /// [`started`] in all eight types.
 pub fn started_all_types(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()> {
     started::<u8>(comm, len, op)?;

@@ -3,18 +3,18 @@
 //! Each process is one rank. One thread of known stack size initialises MPI and makes all its
 //! calls, which is the least that a library must support (`Funneled`). So [`MpiWorld`] owns a
 //! thread and runs all work there. The library chooses the order of additions. With two ranks the
-//! bits are those of the in-process transport. With more ranks they may differ in the last place,
-//! and a minimum or maximum may lose a NaN.
+//! bits are those of the in-process transport. With more ranks sums may differ in the last place.
 //!
 //! Reading order: `world.rs` (this process in the job), this file (blocking collectives),
-//! `started.rs` (collectives that continue while the rank computes), `posted.rs` (requests and
-//! their memory), `outbox.rs` (messages that are not received yet). Then how ranks make sure that
-//! all make the same calls and none hangs: `agreement.rs`, `unposted.rs` (collectives that are not
-//! agreed on yet), `waiting.rs`, `notices.rs`, `peers.rs` (a group's members) and `reporter.rs`
-//! (what a rank knows).
+//! `operation.rs` (what a reduction computes), `started.rs` (collectives that continue while the
+//! rank computes), `posted.rs` (requests and their memory), `outbox.rs` (messages that are not
+//! received yet). Then how ranks make sure that all make the same calls and none hangs:
+//! `agreement.rs`, `unposted.rs` (collectives that are not agreed on yet), `waiting.rs`,
+//! `notices.rs`, `peers.rs` (a group's members) and `reporter.rs` (what a rank knows).
 
 mod agreement;
 mod notices;
+mod operation;
 mod outbox;
 mod peers;
 mod posted;
@@ -36,11 +36,12 @@ use crate::comm::transport::{Buffer, Membership, Progress, Transport};
 use crate::comm::uneven::Counts;
 use crate::comm::{Comm, CommError, Report, Result};
 use agreement::Agreement;
-use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
+use mpi::collective::{CommunicatorCollectives, Root};
 use mpi::datatype::{Equivalence, Partition, PartitionMut};
 use mpi::point_to_point::{Destination, Source};
 use mpi::request::{Request, StaticScope};
 use mpi::topology::{Color, Communicator, SimpleCommunicator};
+use operation::InMpi;
 use reporter::Reporter;
 use started::Started;
 use std::any::Any;
@@ -184,7 +185,7 @@ impl Mpi {
             recv
         });
         let input = self.in_chunks(call, data.iter().map(|x| x.widen()).collect());
-        let op = in_mpi(call.op());
+        let op = InMpi::of::<T::Wide>(call.op());
         let mut output = input[..call.len].to_vec();
         for (from, to) in self.calls(call, &input, &mut output) {
             match call.peer {
@@ -209,7 +210,7 @@ impl Mpi {
         input: &'static [W],
         output: &'static mut [W],
     ) -> Vec<Request<'static, [W], StaticScope>> {
-        let op = call.op.map(in_mpi);
+        let op = call.op.map(InMpi::of::<W>);
         let post = |(from, to)| match (op, call.peer) {
             (None, _) => self.comm.immediate_all_gather_into(StaticScope, from, to),
             (Some(op), None) if call.kind == CallKind::StartAllReduce => {
@@ -334,16 +335,6 @@ impl Layout {
             Some(start)
         });
         Layout { starts: starts.collect(), counts }
-    }
-}
-
-/// MPI's reduction. A mean is a sum there, which `Mpi::divide` divides.
-fn in_mpi(op: Reduce) -> SystemOperation {
-    match op {
-        Reduce::Sum | Reduce::Mean => SystemOperation::sum(),
-        Reduce::Min => SystemOperation::min(),
-        Reduce::Max => SystemOperation::max(),
-        Reduce::Prod => SystemOperation::product(),
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Place {
     pub ranks_here: usize,
     /// The settings of all ranks, or nothing if all have the same.
     pub different: Vec<String>,
+    /// The MPI library and its version, in its own words.
+    pub library: String,
 }
 
 /// A job with many nodes needs seconds to start, so a shorter deadline does not count here, and no
@@ -200,11 +202,20 @@ fn connect(settings: &str) -> Option<Place> {
         size: world.size() as usize,
         ranks_here: world.split_shared(0).size() as usize,
         different: different_texts(&world, settings),
+        library: library(),
     };
     notices::start(&world);
     agreement::start(&world);
     UNIVERSE.set(Some(ManuallyDrop::new(universe)));
     Some(place)
+}
+
+/// The MPI library and its version. Some print a page about themselves.
+fn library() -> String {
+    let words = mpi::environment::library_version().unwrap_or_default();
+    let first = words.lines().next().unwrap_or_default();
+    let short = first.split(',').next().unwrap_or_default();
+    short.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The texts of all ranks, or nothing if all ranks have the same.
