@@ -202,7 +202,7 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     } else {
         Some(first_step(lab, &job, one, comm)?)
     };
-    let (steps, biases) = train(lab, &job, comm)?;
+    let (steps, biases) = train(lab, &job, one, comm)?;
     let waiting = match (&first, steps.last()) {
         (Some(_), Some(last)) => Some(apparatus::waiting(comm, &lab.config.shape, &last.copies)?),
         _ => None,
@@ -312,13 +312,13 @@ fn first_step(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<First>
 
 /// Takes the steps of the training. Returns also the biases of experts after those that one rank
 /// has taken.
-fn train(lab: &Lab, job: &Job, comm: &Comm) -> Result<(Vec<Taken>, Vec<f32>)> {
+fn train(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<(Vec<Taken>, Vec<f32>)> {
     let mut watched = job.begin(&lab.strategy, comm)?;
     let mut steps = Vec::new();
     let mut biases = Vec::new();
     for step in 0..lab.config.steps {
         kit::progress(comm, || format!("{}: step {}", lab.strategy, step + 1));
-        steps.push(job.take(&mut watched, comm, step)?);
+        steps.push(job.take(&mut watched, comm, step, one)?);
         if step + 1 == COMPARED.min(lab.config.steps) {
             biases = apparatus::biases(&mut watched.training)?;
         }

@@ -43,6 +43,9 @@ fn meshes_train_what_one_rank_trains() {
         "dp=2,tp=2,ep=2,zero=3 --bias",
         "dp=2,pp=2,ep=2,m=2 --bias --scores sigmoid --shared 1",
         "dp=2,tp=2,ep=2 --capacity 1",
+        "dp=2,pp=2,ep=2,zero=1 --aux-scope model",
+        "pp=2,chunks=2,m=4 --aux-scope model --layers 4 --dense-layers 1",
+        "pp=4,m=2 --aux-scope model --layers 4 --aux-loss 0",
     ] {
         passes("lab13", &[&format!("{SMALL} --strategy {strategy}")]);
     }

@@ -165,7 +165,7 @@ pub fn stored_gradients(params: &Params) -> Vec<f32> {
 }
 
 /// Replaces the gradients. Rounds them if they are stored in bf16.
-fn set_gradients(params: &Params, gradients: &[f32]) {
+pub fn set_gradients(params: &Params, gradients: &[f32]) {
     if let Ok(mut stored) = params.whole_gradients() {
         stored.copy_from_slice(gradients);
     } else {

@@ -1,13 +1,15 @@
 //! Mistakes of expert parallelism. Each was in a released program.
 
+use super::job::params;
 use super::routed::ENOUGH;
+use kit::parity::{set_gradients, stored_gradients};
 use shardlab::error::BadInput;
-use shardlab::model::{Auxiliary, Balance};
+use shardlab::model::{Auxiliary, Balance, Load};
+use shardlab::optim::Fragment;
 use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::plan::Experts;
-use shardlab::tensor::Params;
-use shardlab::train::Config;
+use shardlab::train::{Config, Training};
 use std::sync::Arc;
 
 /// Micro-batches of a step, each of which can move biases.
@@ -41,7 +43,7 @@ pub enum Break {
 }
 
 impl Break {
-    /// Refuses experts with which it would change nothing, and a training too short to show it.
+    /// Refuses settings with which it would change nothing, and a training too short to show it.
     pub fn ensure_made(
         self,
         experts: &Experts,
@@ -49,13 +51,16 @@ impl Break {
         steps: usize,
     ) -> Result<(), BadInput> {
         let here = experts.number / ranks;
-        if self == Break::NoBalance && steps < ENOUGH {
-            let what = "routers have not settled after so few steps";
-            let help = format!("give --steps {ENOUGH} or more with this --break");
-            return Err(BadInput::new(what, help));
-        }
         let most = experts.number - here;
         let (what, help) = match self {
+            Break::NoBalance if experts.selection.bias => (
+                "with --bias no loss keeps the choices even".to_string(),
+                "leave --bias out with this --break".to_string(),
+            ),
+            Break::NoBalance if steps < ENOUGH => (
+                "routers have not settled after so few steps".to_string(),
+                format!("give --steps {ENOUGH} or more with this --break"),
+            ),
             Break::SkipEmpty if experts.chosen > most => (
                 format!("with --top {} every rank's experts get tokens", experts.chosen),
                 format!("give --top {most} or less with this --break"),
@@ -119,33 +124,41 @@ impl Break {
         self == Break::BiasedWeights
     }
 
-    /// Changes averaged gradients, of `ranks` data ranks that share the experts, or biases, by the
-    /// loads of each micro-batch.
+    /// Changes averaged gradients of the data ranks that share the experts, or biases, by the loads
+    /// of each micro-batch but the last, whose step is the optimizer's.
     pub fn change_step<'a>(
         self,
-        params: &Params,
-        ranks: usize,
+        training: &mut Training,
         balances: impl Iterator<Item = &'a Arc<Balance>>,
     ) -> anyhow::Result<()> {
-        let specs = params.specs();
         match self {
             Break::AverageAll => {
-                let mut gradients = params.whole_gradients()?;
-                for spec in specs.iter().filter(|spec| spec.whole.expert) {
-                    gradients[spec.range()].iter_mut().for_each(|g| *g *= ranks as f32);
+                let params = params(training);
+                let mut gradients = stored_gradients(params);
+                for spec in params.specs().iter().filter(|spec| spec.whole.expert) {
+                    let ranks = training.strategy.expert as f32;
+                    gradients[spec.range()].iter_mut().for_each(|g| *g *= ranks);
                 }
+                set_gradients(params, &gradients);
             }
             Break::BiasPerMicroBatch => {
-                let biases: Vec<_> =
-                    specs.iter().filter(|spec| Experts::selects(&spec.name)).collect();
-                let mut gradients = params.whole_gradients()?;
-                let mut values = params.values_mut();
-                biases.iter().for_each(|spec| gradients[spec.range()].fill(0.0));
-                for balance in balances {
-                    for (spec, load) in biases.iter().zip(balance.loads().values()) {
-                        move_biases(&mut values[spec.range()], &load.parts);
+                let balances: Vec<_> = balances.collect();
+                let earlier = &balances[..balances.len().saturating_sub(1)];
+                let loads: Vec<_> = earlier.iter().flat_map(|balance| balance.loads()).collect();
+                let steps = training.zero.steps();
+                training.zero.restore(steps, |Fragment { spec, .. }, elements, state| {
+                    if !Experts::selects(&spec.name) {
+                        return;
                     }
-                }
+                    let of_it = |(layer, _): &&(String, Load)| {
+                        // blocks.0.experts, and blocks.0.router.bias
+                        let block = layer.trim_end_matches("experts");
+                        spec.name.starts_with(block)
+                    };
+                    for (_, load) in loads.iter().filter(of_it) {
+                        move_biases(state.values, &load.parts, elements.start);
+                    }
+                })?;
             }
             _ => (),
         }
@@ -153,10 +166,10 @@ impl Break {
     }
 }
 
-/// Moves biases against loads, as the optimizer does after a step.
-fn move_biases(biases: &mut [f32], loads: &[f64]) {
+/// Moves biases against loads, as the optimizer does after a step: those from expert `first` on.
+fn move_biases(biases: &mut [f32], loads: &[f64], first: usize) {
     let mean = loads.iter().sum::<f64>() / loads.len() as f64;
-    for (bias, load) in biases.iter_mut().zip(loads) {
+    for (bias, load) in biases.iter_mut().zip(&loads[first..]) {
         if (load - mean).abs() > 1e-9 {
             *bias += 1e-3_f32.copysign((mean - load) as f32);
         }

@@ -26,6 +26,10 @@ const DRIFT: f64 = 1e-5;
 /// The most copies of an expert at the end of the training, as a multiple of the mean.
 pub const UNEVEN: f64 = 2.0;
 
+/// Of so many choices one may be near a tie, which a rounding to bf16 decides: it moves a logit by
+/// 1 part in 256, and two of 8 logits are seldom so near.
+const FEW: u64 = 100;
+
 /// What the ranks found.
 pub struct Found {
     /// The first step, by each number of ranks that can share the experts.
@@ -172,6 +176,17 @@ pub fn check_training(
             &format!("{strategy}: {compared} losses within {}", significant(bound, 2)),
             &apart(losses),
             "the strategy trained a different model",
+        );
+    }
+    if rounds(config) == Precision::Bf16 && !drops(config) {
+        let choices = config.shape.chosen() * expert_layers(&config.shape);
+        let all = (choices * config.tokens_per_step() * compared) as u64;
+        let others = steps.iter().take(compared).map(|step| step.others).sum::<u64>();
+        checks.check(
+            others < all / FEW,
+            "choices that only a rounding would change",
+            &format!("{} of {}", thousands(others), thousands(all)),
+            "routers would choose other experts than one rank's",
         );
     }
     if !one.biases.is_empty() && !drops(config) {
@@ -337,6 +352,7 @@ mod tests {
             routed,
             dropped: [0; 2],
             counted: [copies; 2],
+            others: 0,
             sent,
             all_sent: sent + 100,
             averages: 100.0,

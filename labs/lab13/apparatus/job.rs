@@ -2,6 +2,7 @@
 
 use super::broken::Break;
 use super::broken_layers::layers;
+use super::one_rank::{OneRank, replay};
 use super::routed::Routed;
 use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
@@ -51,6 +52,8 @@ pub struct Taken {
     pub dropped: [u64; 2],
     /// Copies that were counted, and all that there are.
     pub counted: [u64; 2],
+    /// Choices that ranks would have made otherwise than one rank, whose choices they had to make.
+    pub others: u64,
     /// Bytes that all ranks sent to experts' ranks and back, counts included.
     pub sent: u64,
     /// Bytes that all ranks sent for the step.
@@ -135,7 +138,7 @@ impl Job<'_> {
         let all_sent = world.total_traffic().bytes - all_before;
         let balances = || passes.iter().filter_map(|(_, pass)| pass.balance.as_ref());
         if let Some(broken) = self.broken {
-            broken.change_step(params(training), training.strategy.expert, balances())?;
+            broken.change_step(training, balances())?;
         }
         let seconds = begun.elapsed().as_secs_f64();
 
@@ -153,12 +156,12 @@ impl Job<'_> {
             Some(Break::CountedTwice) if experts.is_some() => watched.counted.load(Relaxed),
             _ => copies,
         };
-        all.extend([own, copies, sent, all_sent]);
+        all.extend([own, copies, seen.others, sent, all_sent]);
         all.extend(seen.dropped);
         all.extend(seen.routed.to_array());
         world.all_reduce(&mut all, Reduce::Sum)?;
-        let number = all.len() - 10;
-        let [own, copies, sent, all_sent, dropped, beyond, routed @ ..]: [u64; 10] =
+        let number = all.len() - 11;
+        let [own, copies, others, sent, all_sent, dropped, beyond, routed @ ..]: [u64; 11] =
             all[number..].try_into()?;
         let all = &all[..number];
         Ok(Taken {
@@ -172,6 +175,7 @@ impl Job<'_> {
             routed: Routed::from_array(routed),
             dropped: [dropped / tensor, beyond / tensor],
             counted: [own / tensor, copies / tensor],
+            others: others / tensor,
             sent,
             all_sent,
             averages: 0.0,
@@ -179,12 +183,19 @@ impl Job<'_> {
         })
     }
 
-    /// Takes a step.
+    /// Takes a step, beside `one` rank's.
     ///
     /// # Errors
     /// As [`Job::compute`], and if the norm is not finite.
-    pub fn take(&self, watched: &mut Watched, world: &Comm, step: usize) -> Result<Taken> {
+    pub fn take(
+        &self,
+        watched: &mut Watched,
+        world: &Comm,
+        step: usize,
+        one: &OneRank,
+    ) -> Result<Taken> {
         let passes = self.draw(&watched.training, step)?;
+        replay(self, &watched.training, step, one, &passes)?;
         let mut taken = self.compute(watched, world, &passes)?;
         let before = world.total_traffic().bytes;
         taken.norm = watched.training.update(step)?;
@@ -257,6 +268,7 @@ struct Seen {
     routed: Routed,
     /// Copies that were dropped, and that should have been.
     dropped: [u64; 2],
+    others: u64,
 }
 
 impl Seen {
@@ -269,6 +281,7 @@ impl Seen {
             copies: vec![vec![0; number]; expert_layers(shape)],
             routed: Routed::default(),
             dropped: [0; 2],
+            others: 0,
         };
         let most = |load: &Load| {
             let experts = shape.experts()?;
@@ -282,6 +295,7 @@ impl Seen {
         let micro_batches = training.micro_batches() as f64;
         for balance in balances {
             seen.balancing += balance.loss() / micro_batches;
+            seen.others += balance.others();
             for (name, load) in balance.loads() {
                 seen.routed += Routed::of(&load, &here);
                 seen.dropped[0] += load.dropped();

@@ -1,6 +1,7 @@
 //! One step by one strategy, beside one rank's.
 
 use super::job::params;
+use super::one_rank::replay;
 use super::{Job, OneRank, Taken};
 use anyhow::Result;
 use kit::parity::stored_gradients;
@@ -27,6 +28,7 @@ pub struct Measured {
 pub fn measure(job: &Job, strategy: &Strategy, world: &Comm, one: &OneRank) -> Result<Measured> {
     let mut watched = job.begin(strategy, world)?;
     let passes = job.draw(&watched.training, 0)?;
+    replay(job, &watched.training, 0, one, &passes)?;
     let mut taken = job.compute(&mut watched, world, &passes)?;
     let before = world.total_traffic().bytes;
     taken.norm = watched.training.zero.norm()?;
