@@ -210,6 +210,28 @@ fn depth_follows_the_order_of_who_knows_best() {
     assert_eq!(depth(env, JobFlags::default()), 7);
     assert_eq!(depth(&env[..3], JobFlags::default()), 32);
     assert_eq!(depth(&env[..2], JobFlags::default()), 2);
+    // The node with the fewest CPUs for a rank, of those that are used.
+    let cpus = ("SLURM_JOB_CPUS_PER_NODE", "9,6(x2)");
+    let uneven: &[(&str, &str)] =
+        &[("SLURM_JOB_NODELIST", "n[1-3]"), ("SLURM_CPUS_ON_NODE", "9"), cpus];
+    let three = JobFlags { per_node: Some(3), ..JobFlags::default() };
+    assert_eq!(depth(uneven, three.clone()), 2);
+    let files = &[("first", "n1"), ("other", "n1\nn4")];
+    let of = |file: &str| {
+        let flags = JobFlags { host_file: Some(file.into()), ..three.clone() };
+        World { env: uneven, files, flags, ..World::default() }.job().depth
+    };
+    assert_eq!((of("first"), of("other")), (3, 3));
+    // A step under --hint=nomultithread counts threads, and its job cores.
+    let hint = [
+        ("SLURM_JOB_NODELIST", "n1"),
+        ("SLURM_STEP_NODELIST", "n1"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_STEP_TASKS_PER_NODE", "4"),
+        ("SLURM_JOB_CPUS_PER_NODE", "4"),
+        ("SLURM_CPUS_ON_NODE", "8"),
+    ];
+    assert_eq!(depth(&hint, JobFlags::default()), 1);
     // More ranks than cores have one CPU each, in turns.
     assert_eq!(depth(&env[..1], JobFlags { per_node: Some(9), ..JobFlags::default() }), 1);
     // PBS's are those of a whole chunk.
@@ -541,18 +563,24 @@ fn what_slurm_granted_goes_before_what_was_asked_for() {
     let total = |number| ("SLURM_NTASKS", number);
     let most = |number| ("SLURM_NTASKS_PER_NODE", number);
     let counts = ("SLURM_TASKS_PER_NODE", "4(x2),2");
-    let cases: [Granted; 8] = [
+    let cases: [Granted; 9] = [
         (&[list, counts, total("10"), most("4")], &[4, 4, 2], "SLURM_TASKS_PER_NODE", ""),
         (
             &[list, counts, total("4"), most("2")],
+            &[2, 1, 1],
+            "SLURM_NTASKS=4 on 3 nodes",
+            "SLURM_NTASKS=4 on 3 nodes, of which SLURM_TASKS_PER_NODE=4(x2),2 has room for 10 ranks",
+        ),
+        (
+            &[list, counts, total("11"), most("2")],
             &[4, 4, 2],
             "SLURM_TASKS_PER_NODE",
-            "SLURM_TASKS_PER_NODE=4(x2),2 has 10 ranks, and goes before SLURM_NTASKS=4 and SLURM_NTASKS_PER_NODE=2",
+            "SLURM_TASKS_PER_NODE=4(x2),2 has 10 ranks, and goes before SLURM_NTASKS=11 and SLURM_NTASKS_PER_NODE=2",
         ),
         (&[list, total("10")], &[4, 3, 3], "SLURM_NTASKS=10 on 3 nodes", ""),
         (
             &[list, total("10"), most("4")],
-            &[4, 4, 2],
+            &[4, 3, 3],
             "SLURM_NTASKS=10 on 3 nodes, at most SLURM_NTASKS_PER_NODE=4",
             "",
         ),
@@ -597,8 +625,9 @@ fn a_step_is_read_by_its_names_and_a_job_by_the_jobs() {
     assert_eq!((slots(&found), found.is_step), (vec![("gpu013", 1)], true));
     let said = "these are the nodes of step 3, by SLURM_STEP_NODELIST; for the job's, in SLURM_JOB_NODELIST:  unset SLURM_STEP_ID";
     assert_eq!(found.said, [said]);
-    let srun = Launcher::Srun { pmix: false };
-    assert_eq!(line(srun, &found, 1), "srun -N 1 -n 1 --ntasks-per-node 1 -c 8 -w gpu013");
+    let inside = Launcher::Srun { mpi: None, overlap: true };
+    let expected = "srun -N 1 -n 1 --ntasks-per-node 1 -c 8 --overlap -w gpu013";
+    assert_eq!(line(inside, &found, 1), expected);
     // Its total alone; a total of two nodes; and no number, where the job's request is the best.
     let changed = |name: &str, value: &'static str| {
         let mut env = step.to_vec();
@@ -869,23 +898,41 @@ fn the_launcher_is_the_one_that_is_there() {
     assert_eq!(found(&polaris, &[], &pals), Launcher::Pals);
     assert_eq!(found(&polaris, &[], &[("mpiexec --version", "version 1.3.4")]), Launcher::Pals);
     assert_eq!(found(&polaris, &[], &[]), Launcher::Threads);
-    assert_eq!(found(&slurm, &[], &srun), Launcher::Srun { pmix: false });
+    let by = |mpi| Launcher::Srun { mpi, overlap: false };
+    assert_eq!(found(&slurm, &[], &srun), SRUN);
     let both = [&srun[..], &ompi[..]].concat();
-    assert_eq!(found(&slurm, &[], &both), Launcher::Srun { pmix: true });
-    assert_eq!(
-        found(&slurm, &[("SLURM_MPI_TYPE", "pmi2")], &both),
-        Launcher::Srun { pmix: false }
-    );
-    assert_eq!(
-        found(&slurm, &[], &[&srun[..1], &ompi[..]].concat()),
-        Launcher::Srun { pmix: false }
-    );
-    assert_eq!(found(&slurm, &[], &ompi), open_mpi(false));
+    assert_eq!(found(&slurm, &[], &both), by(Some("pmix")));
+    assert_eq!(found(&slurm, &[("SLURM_MPI_TYPE", "pmi2")], &both), SRUN);
+    // Slurm sets it by itself in salloc's shell.
+    assert_eq!(found(&slurm, &[("SLURM_MPI_TYPE", "none")], &both), by(Some("pmix")));
+    assert_eq!(found(&slurm, &[], &[&srun[..1], &ompi[..]].concat()), SRUN);
+    // MPICH's descendants need a name where the site has no default.
+    let with_pmi2 = ("srun --mpi=list", "MPI plugin types are...\n\tcray_shasta\n\tpmi2\n\tnone");
+    let site = |default| ("scontrol show config", default);
+    for (default, mpi) in [
+        (site("LogLevel = info\nMpiDefault              = none\n"), Some("pmi2")),
+        (site("MpiDefault              = pmix\nX = none\n"), None),
+    ] {
+        let programs = [&srun[..1], &[with_pmi2, default], &hydra[..]].concat();
+        assert_eq!(found(&slurm, &[], &programs), by(mpi), "{default:?}");
+    }
+    // A step's CPUs are the shell's own; before 20.11 they were everyone's.
+    let step = Job { is_step: true, ..slurm.clone() };
+    let shares = [&srun[..], &[("srun --help", "  --overlap   share\n")]].concat();
+    assert_eq!(found(&step, &[], &shares), Launcher::Srun { mpi: None, overlap: true });
+    assert_eq!(found(&slurm, &[], &shares), SRUN);
+    assert_eq!(found(&step, &[], &srun), SRUN);
+    // Other launchers call srun in a job of Slurm.
+    assert_eq!(found(&slurm, &[], &ompi), Launcher::NoSrun);
+    let error = Launcher::NoSrun.line(&slurm, 1).unwrap_err();
+    assert!(error.what.contains("srun, which starts ranks there"), "{error}");
+    assert_eq!(found(&slurm, &[], &[]), Launcher::Threads);
     // srun without a job would wait in the queue for one.
     assert_eq!(found(&laptop, &[], &srun), Launcher::Threads);
 }
 
 const OPEN_MPI: Launcher = Launcher::OpenMpi { program: "mpirun", root: false };
+const SRUN: Launcher = Launcher::Srun { mpi: None, overlap: false };
 const HYDRA: Launcher = Launcher::Hydra { program: "mpiexec" };
 
 #[track_caller]
@@ -943,13 +990,13 @@ fn srun_is_told_nodes_ranks_and_cpus() {
         ("SLURM_TASKS_PER_NODE", "4(x3)"),
         ("SLURM_CPUS_PER_TASK", "16"),
     ];
-    let srun = Launcher::Srun { pmix: false };
+    let srun = SRUN;
     let job = World { env, ..World::default() }.job();
     assert_eq!(line(srun, &job, 12), "srun -N 3 -n 12 --ntasks-per-node 4 -c 16");
     assert_eq!(line(srun, &job, 4), "srun -N 1 -n 4 --ntasks-per-node 4 -c 16");
-    assert_eq!(line(srun, &job, 5), "srun -N 2 -n 5 --ntasks-per-node 4 -c 16");
+    assert_eq!(line(srun, &job, 5), "srun -N 2 -n 5 -c 16");
     assert_eq!(
-        line(Launcher::Srun { pmix: true }, &job, 2),
+        line(Launcher::Srun { mpi: Some("pmix"), overlap: false }, &job, 2),
         "srun -N 1 -n 2 --ntasks-per-node 2 -c 16 --mpi=pmix"
     );
     assert_eq!(line(HYDRA, &job, 12), "mpiexec -n 12 -ppn 4");
@@ -986,7 +1033,7 @@ fn without_a_job_processes_are_local() {
 #[test]
 fn a_job_is_not_overfilled() {
     let job = polaris().job();
-    for launcher in [Launcher::Pals, OPEN_MPI, HYDRA, Launcher::Srun { pmix: false }] {
+    for launcher in [Launcher::Pals, OPEN_MPI, HYDRA, SRUN] {
         let error = launcher.line(&job, 9).unwrap_err();
         assert_eq!(error.what, "9 ranks do not fit: 2 nodes take 8 ranks");
         assert_eq!(launcher.line(&job, 0).unwrap_err().what, "-n 0 is out of range");

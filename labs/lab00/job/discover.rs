@@ -9,7 +9,7 @@
 use super::elsewhere;
 use super::environment::{Cpus, Environment};
 use super::granted::{JOB, Numbers, OLD, STEP, Scope, Slots, is_shell};
-use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_hosts};
+use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_hosts};
 use kit::flags::whole;
 use kit::help;
 use shardlab::error::{BadInput, printable};
@@ -115,7 +115,7 @@ impl Job {
         let machine = search.machine(&nodes);
         let (slots, per_node_from) = search.slots(&nodes, machine)?;
         let per_node = slots.iter().copied().max().unwrap_or(1);
-        let (depth, depth_from) = search.depth(per_node)?;
+        let (depth, depth_from) = search.depth(&nodes, &slots)?;
         let cluster = environment
             .variable("SLURM_CLUSTER_NAME")
             .filter(|_| scheduler == Some(Scheduler::Slurm))
@@ -341,11 +341,12 @@ impl Search<'_> {
         Ok((all(per_node), from))
     }
 
-    /// How many CPUs each rank gets, and the source of this number.
-    fn depth(&self, per_node: usize) -> Result<(usize, String), BadInput> {
+    /// How many CPUs each rank gets, on nodes with so many ranks, and the source of this number.
+    fn depth(&self, nodes: &Nodes, slots: &[usize]) -> Result<(usize, String), BadInput> {
         if let Some(depth) = self.flags.depth {
             return Ok((depth, "--depth".into()));
         }
+        let per_node = slots.iter().copied().max().unwrap_or(1);
         // PBS has no such variable: its NCPUS and OMP_NUM_THREADS are the CPUs of a whole chunk,
         // unless the script changes them.
         if self.scheduler == Some(Scheduler::Slurm) {
@@ -354,6 +355,12 @@ impl Search<'_> {
             }
             // srun's -c counts the same CPUs: cores at one site, hardware threads at a different
             // one.
+            if let Some((cpus, list)) = self.cpus_of(nodes) {
+                let each = cpus.iter().zip(slots).map(|(cpus, &slots)| cpus / slots.max(1));
+                let depth = each.min().unwrap_or(1).max(1);
+                return Ok((depth, format!("SLURM_JOB_CPUS_PER_NODE={list} / ranks of a node")));
+            }
+            // In a step it counts hardware threads also where the job was given cores.
             if let Some(cpus) = self.environment.number("SLURM_CPUS_ON_NODE")? {
                 let from = format!("SLURM_CPUS_ON_NODE={cpus} / {per_node} ranks");
                 return Ok(((cpus / per_node).max(1), from));
@@ -366,5 +373,20 @@ impl Search<'_> {
             format!(" (not {threads} hardware threads)")
         };
         Ok(((cores / per_node).max(1), format!("{cores} cores{apart} / {per_node} ranks")))
+    }
+
+    /// The CPUs that Slurm's job has on each of `nodes`, and the variable's value; `None` if it
+    /// does not name them all.
+    fn cpus_of(&self, nodes: &Nodes) -> Option<(Vec<usize>, String)> {
+        let set = |name: &str| self.environment.variable(name);
+        let all = slurm_hosts(&set(JOB.list).or(set(OLD.list))?).ok()?;
+        let list = set("SLURM_JOB_CPUS_PER_NODE")?;
+        let cpus = slurm_counts(&list).ok()?;
+        let of = |name: &String| {
+            let place = all.iter().position(|other| other == name)?;
+            cpus.get(place).copied().filter(|_| cpus.len() == all.len())
+        };
+        let found: Option<Vec<usize>> = nodes.names.iter().map(of).collect();
+        Some((found?, list))
     }
 }

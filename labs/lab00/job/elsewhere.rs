@@ -5,38 +5,78 @@ use super::environment::Environment;
 use shardlab::error::BadInput;
 use std::collections::BTreeSet;
 
-/// Schedulers that are known by name only, the variables that show each of them, and the host file
-/// that hands its nodes over.
-const ELSEWHERE: [(&str, &str, &str); 7] = [
-    (
-        "LSF",
-        "LSB_JOBID LSB_MCPU_HOSTS LSB_DJOB_HOSTFILE LSB_HOSTS",
-        "hosts, after  echo $LSB_MCPU_HOSTS | xargs -n 2 printf '%s slots=%s\\n' > hosts  ($LSB_DJOB_HOSTFILE has them, too; at some sites the first is the node of the script)",
-    ),
-    (
-        "Grid Engine",
-        "PE_HOSTFILE SGE_O_HOST SGE_TASK_ID NSLOTS",
-        "hosts, after  awk '{print $1 \" slots=\" $2}' $PE_HOSTFILE > hosts",
-    ),
-    ("OAR", "OAR_NODEFILE OAR_NODE_FILE OAR_JOB_ID OAR_JOBID", "$OAR_NODEFILE"),
-    ("Cobalt", "COBALT_NODEFILE COBALT_JOBID", "$COBALT_NODEFILE and --per-node"),
-    ("PJM", "PJM_O_NODEINF PJM_JOBID PJM_NODE", "$PJM_O_NODEINF and --per-node"),
-    ("LoadLeveler", "LOADL_HOSTFILE LOADL_STEP_ID", "$LOADL_HOSTFILE"),
-    (
-        "Flux",
-        "FLUX_JOB_ID FLUX_JOB_NNODES FLUX_ENCLOSING_ID FLUX_URI",
-        "hosts and --per-node, after  flux hostlist local > hosts",
-    ),
+/// A scheduler that is known by name only.
+struct Elsewhere {
+    name: &'static str,
+    /// Variables that show it.
+    signs: &'static str,
+    /// The variables that hand its nodes over, any of them; nothing if a program does.
+    nodes: &'static str,
+    /// The host file that is made of them.
+    file: &'static str,
+}
+
+const ELSEWHERE: [Elsewhere; 7] = [
+    Elsewhere {
+        name: "LSF",
+        signs: "LSB_JOBID LSB_MCPU_HOSTS LSB_DJOB_HOSTFILE LSB_HOSTS",
+        nodes: "LSB_MCPU_HOSTS",
+        file: "hosts, after  echo $LSB_MCPU_HOSTS | xargs -n 2 printf '%s slots=%s\\n' > hosts  ($LSB_DJOB_HOSTFILE has them, too; at some sites the first is the node of the script)",
+    },
+    Elsewhere {
+        name: "Grid Engine",
+        signs: "PE_HOSTFILE SGE_O_HOST SGE_TASK_ID NSLOTS",
+        nodes: "PE_HOSTFILE",
+        file: "hosts, after  awk '{print $1 \" slots=\" $2}' $PE_HOSTFILE > hosts",
+    },
+    Elsewhere {
+        name: "OAR",
+        signs: "OAR_NODEFILE OAR_NODE_FILE OAR_JOB_ID OAR_JOBID",
+        nodes: "OAR_NODEFILE OAR_NODE_FILE",
+        file: "$OAR_NODEFILE",
+    },
+    Elsewhere {
+        name: "Cobalt",
+        signs: "COBALT_NODEFILE COBALT_JOBID",
+        nodes: "COBALT_NODEFILE",
+        file: "$COBALT_NODEFILE and --per-node",
+    },
+    Elsewhere {
+        name: "PJM",
+        signs: "PJM_O_NODEINF PJM_JOBID PJM_NODE",
+        nodes: "PJM_O_NODEINF",
+        file: "$PJM_O_NODEINF and --per-node",
+    },
+    Elsewhere {
+        name: "LoadLeveler",
+        signs: "LOADL_HOSTFILE LOADL_STEP_ID",
+        nodes: "LOADL_HOSTFILE",
+        file: "$LOADL_HOSTFILE",
+    },
+    Elsewhere {
+        name: "Flux",
+        signs: "FLUX_JOB_ID FLUX_JOB_NNODES FLUX_ENCLOSING_ID FLUX_URI",
+        nodes: "",
+        file: "hosts and --per-node, after  flux hostlist local > hosts",
+    },
 ];
 
 /// The name of a scheduler that is around this process and whose nodes are not read, and a sentence
 /// that says how to give them.
 pub(super) fn scheduler(environment: &Environment) -> Option<(&'static str, String)> {
-    let is_set = |sign: &str| environment.variable(sign).is_some();
-    let found = ELSEWHERE.iter().find(|(_, signs, _)| signs.split(' ').any(is_set));
-    let (name, _, file) = found?;
-    let how = format!("give them with --hostfile {file}");
-    Some((name, format!("this is a job of {name}, whose nodes are not read: {how}")))
+    let is_set = |names: &str| names.split(' ').any(|name| environment.variable(name).is_some());
+    let Elsewhere { name, nodes, file, .. } = ELSEWHERE.iter().find(|one| is_set(one.signs))?;
+    let sentence = if nodes.is_empty() || is_set(nodes) {
+        format!(
+            "this is a job of {name}, whose nodes are not read: give them with --hostfile {file}"
+        )
+    } else {
+        let unset = nodes.replace(' ', " or ");
+        format!(
+            "this is a job of {name}, and {unset}, which names its nodes, is not set: ranks are on this node alone"
+        )
+    };
+    Some((name, sentence))
 }
 
 /// The devices that Level Zero shows on a node of Aurora, which has six GPUs of two tiles, and the

@@ -106,6 +106,16 @@ impl Numbers<'_> {
             let sum = slots.iter().sum();
             let fits = slots.len() == nodes;
             // The shell has the job's numbers, or those of its one task.
+            // A grant may have room for more ranks than were asked for: whole nodes, or a number
+            // for each node. A step has as many as were asked for, divided evenly.
+            if fits && let Some(asked) = total.filter(|asked| (nodes..sum).contains(asked)) {
+                let from = format!("{}={asked} on {}", scope.total, in_nodes(nodes));
+                self.said.push(format!(
+                    "{from}, of which {}={list} has room for {sum} ranks",
+                    scope.counts
+                ));
+                return Ok(Some((divided(asked, &slots), from)));
+            }
             if fits && (!shell || total == Some(sum)) {
                 // It is a maximum.
                 let fewer = most.filter(|most| slots.iter().any(|slots| slots > most));
@@ -126,7 +136,7 @@ impl Numbers<'_> {
         {
             let from = format!("{}={all} on {}", scope.total, in_nodes(nodes));
             let from = format!("{from}, at most SLURM_NTASKS_PER_NODE={each}");
-            return Ok(Some((filled(all, nodes, each), from)));
+            return Ok(Some((divided(all, &vec![each; nodes]), from)));
         }
         let names = [scope.list, scope.total, "SLURM_NTASKS_PER_NODE"];
         Ok(self.by_numbers(names, nodes, total, most))
@@ -150,31 +160,34 @@ impl Numbers<'_> {
             return asked;
         }
         self.goes_before(&format!("{of_all}={total} is for all nodes"), &[(of_each, each)]);
-        let slots = (0..nodes).map(|node| total / nodes + usize::from(node < total % nodes));
-        Some((slots.collect(), format!("{of_all}={total} on {}", in_nodes(nodes))))
+        let from = format!("{of_all}={total} on {}", in_nodes(nodes));
+        Some((divided(total, &vec![total; nodes]), from))
     }
 }
 
-/// Fills nodes that take at most so many ranks, as Slurm does: the first are full, and each has
-/// one rank at least.
-fn filled(total: usize, nodes: usize, most: usize) -> Vec<usize> {
-    let mut left = total;
-    let share = |node: usize| {
-        let share = most.min(left - (nodes - node - 1));
-        left -= share;
-        share
-    };
-    (0..nodes).map(share).collect()
+/// So many ranks among nodes with this room, one for each node in turn.
+fn divided(ranks: usize, room: &[usize]) -> Vec<usize> {
+    let mut slots = vec![0; room.len()];
+    let mut left = ranks.min(room.iter().sum());
+    while left > 0 {
+        for (slots, room) in slots.iter_mut().zip(room) {
+            let more = usize::from(left > 0 && *slots < *room);
+            *slots += more;
+            left -= more;
+        }
+    }
+    slots
 }
 
 #[cfg(test)]
 mod tests {
-    use super::filled;
+    use super::divided;
 
     #[test]
-    fn nodes_are_filled_as_slurm_fills_them() {
-        assert_eq!(filled(10, 3, 4), [4, 4, 2]);
-        assert_eq!(filled(4, 3, 4), [2, 1, 1]);
-        assert_eq!(filled(3, 3, 1), [1, 1, 1]);
+    fn ranks_are_divided_as_a_step_divides_them() {
+        assert_eq!(divided(10, &[4, 4, 4]), [4, 3, 3]);
+        assert_eq!(divided(3, &[1, 1, 1]), [1, 1, 1]);
+        assert_eq!(divided(6, &[1, 4, 2]), [1, 3, 2]);
+        assert_eq!(divided(9, &[1, 4, 2]), [1, 4, 2]);
     }
 }

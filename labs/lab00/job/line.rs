@@ -25,10 +25,15 @@ pub enum Launcher {
     },
     /// Slurm's srun.
     Srun {
-        /// Whether to name PMIx, by which Open MPI's ranks find each other, because the site's
-        /// default may be different.
-        pmix: bool,
+        /// By what the MPI's ranks find each other, where the site's default may be different.
+        mpi: Option<&'static str>,
+        /// Whether it must be told to share the CPUs of the step that it is started in. It waits
+        /// for others' otherwise, which come when that step has ended.
+        overlap: bool,
     },
+    /// Slurm's, which is not here: nothing else starts ranks in its jobs, since other launchers
+    /// call it.
+    NoSrun,
     /// No MPI here: ranks are threads of the program itself.
     Threads,
 }
@@ -77,10 +82,33 @@ impl Launcher {
         // Both names are usually the same program. This takes the name that each MPI's manual uses.
         let open_mpi =
             known.iter().rev().find(|launcher| matches!(launcher, Launcher::OpenMpi { .. }));
-        if job.scheduler == Some(Scheduler::Slurm) && has(ask("srun", &["--version"]), "slurm") {
-            // MPICH's descendants work with the site's default. The user's own choice stays.
-            let choose = open_mpi.is_some() && env("SLURM_MPI_TYPE").is_none();
-            return Launcher::Srun { pmix: choose && has(ask("srun", &["--mpi=list"]), "pmix") };
+        if job.scheduler == Some(Scheduler::Slurm) {
+            if !has(ask("srun", &["--version"]), "slurm") {
+                return if known.is_empty() {
+                    Launcher::Threads
+                } else {
+                    Launcher::NoSrun
+                };
+            }
+            let lists = |name| has(ask("srun", &["--mpi=list"]), name);
+            // Slurm itself sets none in salloc's shell. Anything else is the user's own choice.
+            let chosen = env("SLURM_MPI_TYPE").is_some_and(|name| name != "none");
+            let mpi = if chosen || known.is_empty() {
+                None
+            } else if open_mpi.is_some() {
+                Some("pmix").filter(|name| lists(name))
+            } else {
+                // MPICH's descendants work with the site's default, if there is one.
+                let nothing = |text: String| {
+                    let word = |line: &str| line.split_whitespace().eq(["MpiDefault", "=", "none"]);
+                    text.lines().any(word)
+                };
+                let needed = ask("scontrol", &["show", "config"]).is_some_and(nothing);
+                Some("pmi2").filter(|name| needed && lists(name))
+            };
+            // Before Slurm 20.11 all steps shared their CPUs, and there was no such flag.
+            let overlap = job.is_step && has(ask("srun", &["--help"]), "--overlap");
+            return Launcher::Srun { mpi, overlap };
         }
         let first = match known.first() {
             Some(Launcher::OpenMpi { .. }) => open_mpi,
@@ -124,7 +152,13 @@ impl Launcher {
             Launcher::Pals => pals(job, ranks)?,
             Launcher::OpenMpi { program, root } => open_mpi(job, ranks, program, root),
             Launcher::Hydra { program } => hydra(job, ranks, program),
-            Launcher::Srun { pmix } => srun(job, ranks, pmix),
+            Launcher::Srun { mpi, overlap } => srun(job, ranks, mpi, overlap),
+            Launcher::NoSrun => {
+                return Err(BadInput::new(
+                    "this is a job of Slurm, and srun, which starts ranks there, is not on PATH",
+                    "in a container, bind Slurm's programs and its folders (its site says how), or start the container by srun; --threads starts ranks on this node alone",
+                ));
+            }
             Launcher::Threads => Vec::new(),
         };
         Ok(Line { launcher: self, words, ranks })
@@ -208,17 +242,19 @@ fn hydra(job: &Job, ranks: usize, program: &str) -> Vec<String> {
     [words(&format!("{line} -ppn {}", job.per_node)), hosts].concat()
 }
 
-fn srun(job: &Job, ranks: usize, pmix: bool) -> Vec<String> {
+fn srun(job: &Job, ranks: usize, mpi: Option<&str>, overlap: bool) -> Vec<String> {
     let nodes = nodes_for(job, ranks);
-    let mut line = format!("srun -N {nodes} -n {ranks}");
-    if !job.is_uneven() {
-        // A larger number would only make srun warn.
-        line += &format!(" --ntasks-per-node {}", job.per_node.min(ranks));
+    let mut line = words(&format!("srun -N {nodes} -n {ranks}"));
+    // Where some nodes get fewer, srun ignores a number for all, and warns.
+    if !job.is_uneven() && ranks == nodes * job.per_node.min(ranks) {
+        line.extend(flag("--ntasks-per-node", job.per_node.min(ranks)));
     }
-    line += &format!(" -c {} {}", job.depth, if pmix { "--mpi=pmix" } else { "" });
-    let names: Vec<&str> = job.hosts.iter().take(nodes).map(|host| host.name.as_str()).collect();
-    let mut line = words(&line);
+    line.extend(flag("-c", job.depth));
+    line.extend(mpi.map(|mpi| format!("--mpi={mpi}")));
+    line.extend(overlap.then(|| "--overlap".to_string()));
     if job.hosts_given || job.is_step {
+        let hosts = job.hosts.iter().take(nodes);
+        let names: Vec<&str> = hosts.map(|host| host.name.as_str()).collect();
         line.extend(flag("-w", names.join(",")));
     }
     line

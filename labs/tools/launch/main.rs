@@ -102,7 +102,10 @@ fn launch() -> Result<ExitCode> {
     eprintln!("launch: {}", quote(&command));
     let outcome = match args.max_restarts {
         0 => run(&command),
-        most => restarts::run(&command, most).map(exit_code),
+        most => {
+            let joins = matches!(launcher, Launcher::Hydra { .. });
+            restarts::run(&command, most, joins).map(exit_code)
+        }
     };
     outcome.map_err(|error| {
         BadInput::new(

@@ -5,7 +5,8 @@
 //! job's own checkpoints decide what a restart loses.
 //!
 //! A job can end for three reasons that a restart does not remove: its input is bad, its reader has
-//! closed the pipe, or a signal has stopped it.
+//! closed the pipe, or a person or the scheduler has ended it. The last is known by the signal, but
+//! not where that is SIGKILL: the system sends it as well, to a process for which no memory is left.
 
 use super::signals;
 use kit::RESTART_COUNT;
@@ -15,9 +16,11 @@ use std::process::{Command, ExitStatus};
 use std::time::Instant;
 
 /// Runs a command, and starts it again up to `most` times when it fails. Returns the exit code of
-/// the last attempt. A signal to this process goes to the command, and is no failure.
-pub fn run(command: &[String], most: usize) -> io::Result<i32> {
+/// the last attempt. A signal to this process goes to the command, and is no failure. `joins`:
+/// whether the launcher joins the ranks' exit codes.
+pub fn run(command: &[String], most: usize, joins: bool) -> io::Result<i32> {
     signals::watch();
+    let mut killed = false;
     for count in 0.. {
         let start = Instant::now();
         let mut process = Command::new(&command[0]);
@@ -30,8 +33,9 @@ pub fn run(command: &[String], most: usize) -> io::Result<i32> {
             }
             return Ok(code);
         }
-        let failed = format!("the job failed after {took} ({})", in_words(code));
-        if let Some(why) = no_restart(code, signals::stopped()) {
+        let end = End::of(code, joins);
+        let failed = format!("the job failed after {took} ({})", in_words(code, end));
+        if let Some(why) = no_restart(end, signals::stopped()) {
             eprintln!("launch: {failed}; no restart: {why}");
             return Ok(code);
         }
@@ -43,18 +47,50 @@ pub fn run(command: &[String], most: usize) -> io::Result<i32> {
             return Ok(code);
         }
         eprintln!("launch: {failed}; restart {} of {most}", count + 1);
+        if end == End::Signal(signals::KILL) && !killed {
+            killed = true;
+            complain(
+                "note: SIGKILL comes where no memory is left, and from who cancels a step of the job (scancel JOB.STEP); launch cannot tell which: Ctrl-C ends it, too",
+            );
+        }
     }
     unreachable!("the last attempt returns")
 }
 
-/// Why a job that ended with this code would end so again.
-fn no_restart(code: i32, stopped: bool) -> Option<&'static str> {
-    match code {
+/// How a job ended, as far as its exit code says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// A signal ended it, or one of its ranks.
+    Signal(i32),
+    /// Our programs' exit code for bad input.
+    BadInput,
+    Failed,
+}
+
+impl End {
+    /// Shells and Open MPI add 128 to a signal's number. MPICH and Intel MPI return the bare
+    /// number, and join the codes of all ranks bit by bit: 1 and 2 are 3.
+    fn of(code: i32, joins: bool) -> End {
+        match code {
+            2 => End::BadInput,
+            3 if joins => End::BadInput,
+            4..32 if joins => End::Signal(code),
+            129.. => End::Signal(code - 128),
+            _ => End::Failed,
+        }
+    }
+}
+
+/// Why a job that ended so would end so again, or should not begin again.
+fn no_restart(end: End, stopped: bool) -> Option<&'static str> {
+    match end {
         _ if stopped => Some("a signal stopped it"),
-        130 => Some("Ctrl-C stopped it"),
-        2 => Some("its input is bad"),
-        141 => Some("the reader of its output is gone"),
-        _ => None,
+        End::BadInput => Some("its input is bad"),
+        End::Signal(number) => {
+            let signal = signals::NAMES.iter().find(|signal| signal.number == number)?;
+            signal.no_restart
+        }
+        End::Failed => None,
     }
 }
 
@@ -72,20 +108,41 @@ fn exit_code(status: ExitStatus) -> i32 {
 }
 
 /// The code, with the signal that it means.
-fn in_words(code: i32) -> String {
-    // The numbers that are the same on every Unix.
-    let name = match code - 128 {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        15 => "SIGTERM",
-        _ => return format!("exit code {code}"),
+fn in_words(code: i32, end: End) -> String {
+    let End::Signal(number) = end else {
+        return format!("exit code {code}");
     };
-    format!("exit code {code}: {name}")
+    match signals::NAMES.iter().find(|signal| signal.number == number) {
+        Some(signal) => format!("exit code {code}: {}", signal.name),
+        None => format!("exit code {code}"),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    /// What people, schedulers and readers end is over; what the system ends may go on. Numbers of
+    /// some signals differ between systems.
+    #[test]
+    fn what_somebody_ended_does_not_begin_again() {
+        let again = |code, joins| no_restart(End::of(code, joins), false).is_none();
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
+            assert!(!again(128 + signal, false), "{signal}");
+            // 1, 2 and 3 are a program's own codes.
+            assert_eq!(again(signal, true), signal == libc::SIGHUP, "{signal}");
+        }
+        for signal in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGXCPU] {
+            assert!(!again(128 + signal, false) && !again(signal, true), "{signal}");
+            assert!(in_words(128 + signal, End::Signal(signal)).contains(": SIG"), "{signal}");
+        }
+        for signal in [libc::SIGKILL, libc::SIGSEGV, libc::SIGABRT, libc::SIGBUS] {
+            assert!(again(128 + signal, false) && again(signal, true), "{signal}");
+        }
+        assert!(again(1, false) && again(1, true) && again(3, false));
+        assert!(!again(2, false) && !again(2, true) && !again(3, true));
+        assert_eq!(in_words(137, End::of(137, false)), "exit code 137: SIGKILL");
+        assert_eq!(in_words(9, End::of(9, true)), "exit code 9: SIGKILL");
+        assert_eq!(in_words(9, End::of(9, false)), "exit code 9");
+    }
 }

@@ -3,14 +3,52 @@
 //!
 //! A system without signals passes nothing on.
 
-pub(super) use system::{run, stopped, watch};
+pub(super) use system::{NAMES, run, stopped, watch};
+
+/// SIGKILL, the same on every system.
+pub(super) const KILL: i32 = 9;
+
+/// A signal, and why a job that it ended does not begin again, if so.
+pub(super) struct Signal {
+    pub number: i32,
+    pub name: &'static str,
+    pub no_restart: Option<&'static str>,
+}
 
 #[cfg(unix)]
 mod system {
+    use super::Signal;
     use std::io;
     use std::process::{Command, ExitStatus};
     use std::ptr::null;
     use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+
+    /// Those that end a process. A scheduler sends SIGTERM at the end of a job's time, SIGUSR1 or
+    /// SIGUSR2 before it where it was asked to, and SIGXCPU at the end of its CPU time.
+    pub const NAMES: [Signal; 15] = {
+        const PERSON: Option<&str> = Some("somebody stopped it");
+        const SCHEDULER: Option<&str> = Some("somebody or the scheduler stopped it");
+        const fn signal(number: i32, name: &'static str, why: Option<&'static str>) -> Signal {
+            Signal { number, name, no_restart: why }
+        }
+        [
+            signal(libc::SIGHUP, "SIGHUP", PERSON),
+            signal(libc::SIGINT, "SIGINT", Some("Ctrl-C stopped it")),
+            signal(libc::SIGQUIT, "SIGQUIT", PERSON),
+            signal(libc::SIGILL, "SIGILL", None),
+            signal(libc::SIGABRT, "SIGABRT", None),
+            signal(libc::SIGBUS, "SIGBUS", None),
+            signal(libc::SIGFPE, "SIGFPE", None),
+            signal(libc::SIGKILL, "SIGKILL", None),
+            signal(libc::SIGUSR1, "SIGUSR1", SCHEDULER),
+            signal(libc::SIGSEGV, "SIGSEGV", None),
+            signal(libc::SIGUSR2, "SIGUSR2", SCHEDULER),
+            signal(libc::SIGPIPE, "SIGPIPE", Some("the reader of its output is gone")),
+            signal(libc::SIGALRM, "SIGALRM", None),
+            signal(libc::SIGTERM, "SIGTERM", SCHEDULER),
+            signal(libc::SIGXCPU, "SIGXCPU", SCHEDULER),
+        ]
+    };
 
     /// The process that gets this process's signals; 0: none.
     static CHILD: AtomicI32 = AtomicI32::new(0);
@@ -74,8 +112,11 @@ mod system {
 
 #[cfg(not(unix))]
 mod system {
+    use super::Signal;
     use std::io;
     use std::process::{Command, ExitStatus};
+
+    pub const NAMES: [Signal; 0] = [];
 
     pub fn watch() {}
 
