@@ -139,7 +139,7 @@ impl Policy {
 pub enum Break {
     /// Only the last rank skips the range
     OneRank,
-    /// Clip gradients before they are unscaled, with --fp16
+    /// Gradients are clipped before they are unscaled, with --fp16
     ClipFirst,
 }
 

@@ -91,18 +91,18 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
         ..Strategy::SINGLE
     };
     let planned = job.plan(strategy);
-    let large = if fits(job, &planned.load) {
-        String::new()
+    let verdict = if fits(job, &planned.load) {
+        "fits".to_string()
     } else {
-        format!(", {}", screen.bad("too large"))
+        screen.bad("does not fit")
     };
-    let planner = apparatus::likely::seconds(Made::Benchmark, &planned);
     let words = format!(
-        "dp={} tp={} pp={}, {} a step; planner: probably {planner}{large}",
+        "dp={} tp={} pp={} {verdict}; rule of thumb {}, planner {}",
         plan.data,
         plan.tensor,
         plan.pipeline,
-        screen.seconds(*seconds)
+        screen.seconds(*seconds),
+        apparatus::likely::seconds(Made::Benchmark, &planned)
     );
     screen.row("simplest", &words)
 }

@@ -2,6 +2,7 @@
 
 use super::labs_toml::{Course, Lab};
 use crate::commands::command;
+use crate::flags::made_mistake;
 use crate::show::Screen;
 use anyhow::{Result, ensure};
 use shardlab::comm::{Comm, Options};
@@ -43,14 +44,19 @@ impl Lesson {
         Ok(Lesson { lab, next: labs.next() })
     }
 
-    /// Title, time and question, and an empty line. If a run takes an unusual time, `time` replaces
-    /// the lab's.
+    /// Title, time and question, and an empty line; then the mistake, if one is made on purpose. If
+    /// a run takes an unusual time, `time` replaces the lab's.
     pub fn heading(&self, screen: &Screen, time: Option<&str>) -> String {
         let Lab { name, title, question, takes, .. } = &self.lab;
         let about = format!("about {takes}");
         let heading =
             screen.heading(&format!("{name}{}{title}", screen.separator()), time.unwrap_or(&about));
-        format!("{heading}\n{}\n", screen.wrap(question, 0))
+        let heading = format!("{heading}\n{}\n", screen.wrap(question, 0));
+        let Some([name, sentence]) = made_mistake() else {
+            return heading;
+        };
+        let title = screen.bold(format!("What goes wrong: {name}"));
+        format!("{heading}\n{title}\n{}\n", screen.wrap(sentence, 2))
     }
 
     /// An empty line, the takeaway, `more` if there is any, and the next lab, or the exercises

@@ -14,6 +14,7 @@ use shardlab::{launch, notice};
 use std::collections::BTreeMap;
 use std::io;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 /// Runs a program, for its `main`: `run` gets its command line. [`launch::main`] says what its exit
 /// code is.
@@ -91,6 +92,7 @@ fn parsed<Args: clap::Parser>(
         let args = Args::from_arg_matches(&matches)?;
         // Over MPI, each rank has a command line of its own.
         launch::started_with(settings, deadline);
+        MISTAKE.get_or_init(|| mistake(&command, &matches));
         Ok((args, matches))
     };
     if let Ok(matches) = &found {
@@ -105,6 +107,25 @@ fn parsed<Args: clap::Parser>(
         }
         refusal(&error.to_string())
     })
+}
+
+static MISTAKE: OnceLock<Option<[String; 2]>> = OnceLock::new();
+
+/// The name of the mistake that this program makes on purpose (`--break`), and the sentence about
+/// it.
+pub fn made_mistake() -> Option<&'static [String; 2]> {
+    MISTAKE.get()?.as_ref()
+}
+
+fn mistake(command: &Command, matches: &ArgMatches) -> Option<[String; 2]> {
+    let flag = command.get_arguments().find(|arg| arg.get_long() == Some("break"))?;
+    let given = matches.try_get_raw(flag.get_id().as_str()).ok().flatten()?.next()?;
+    let given = given.to_str()?.to_string();
+    let value = flag
+        .get_possible_values()
+        .into_iter()
+        .find(|value| value.matches(&given, false))?;
+    Some([given, format!("{}.", value.get_help()?)])
 }
 
 /// Flags that may differ between ranks: they change neither what a rank computes nor what it calls.

@@ -27,7 +27,7 @@ mod strategy;
 mod twice;
 mod zero;
 
-pub use arguments::{arguments, lab, main};
+pub use arguments::{arguments, lab, made_mistake, main};
 pub use comm::{CommFlags, link};
 pub use data::DataFlags;
 pub use eval::{Due, EvalConfig, EvalFlags, characters};

@@ -10,51 +10,24 @@ use std::time::Duration;
 /// The last rank's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub enum Break {
-    /// It leaves out an all-reduce and goes on to the next call
+    /// The last rank leaves out the losses' all-reduce and goes on to the barrier
     MissingRank,
-    /// It brings fewer numbers to an all-reduce
+    /// The last rank brings 3 losses where the others bring 4
     WrongLength,
-    /// It asks for the maximum where the others ask for the sum
+    /// The last rank asks for the largest loss where the others ask for the sum
     WrongOp,
-    /// It swaps two all-reduces of the same kind, type and length
+    /// The last rank sums up the losses before the gradients; both are 4 numbers of one type
     WrongOrder,
-    /// It returns before the last all-reduce
+    /// The last rank returns before the losses are summed up
     EarlyExit,
-    /// It computes for a long time before the barrier
+    /// The last rank computes for a long time before it enters the barrier
     SlowRank,
-}
-
-impl Break {
-    /// The flag's value.
-    fn name(self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_string())
-    }
-
-    /// One sentence about the mistake of `rank`, the last rank.
-    fn in_words(self, rank: usize) -> String {
-        let does = match self {
-            Break::MissingRank => "leaves out the losses' all-reduce and goes on to the barrier",
-            Break::WrongLength => "brings 3 losses where the others bring 4",
-            Break::WrongOp => "asks for the largest loss where the others ask for the sum",
-            Break::WrongOrder => {
-                "sums up the losses before the gradients; both are 4 numbers of one type"
-            }
-            Break::EarlyExit => "returns before the losses are summed up",
-            Break::SlowRank => "computes for a long time before it enters the barrier",
-        };
-        format!("Rank {rank} {does}.")
-    }
 }
 
 /// Breaks the end of a training step. A slow rank takes `slow` longer, and its checks return what
 /// they found wrong. Every other mistake ends in an error here.
 pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Result<Vec<String>> {
     let odd = comm.size() - 1;
-    if comm.rank() == 0 {
-        let title = screen.bold(format!("What goes wrong: {}", broken.name()));
-        screen.say(format!("\n{title}\n\n{}\n", screen.wrap(&broken.in_words(odd), 2)));
-    }
     let waited = step(comm, broken, slow)?;
     if comm.rank() != 0 {
         return Ok(Vec::new());

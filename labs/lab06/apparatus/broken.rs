@@ -9,7 +9,7 @@ pub enum Break {
     SkipRecv,
     /// The last rank receives all its inputs before its first pass
     EarlyRecv,
-    /// Interleaved in groups of fewer micro-batches than ranks
+    /// The schedule interleaves groups of fewer micro-batches than ranks
     SmallGroup,
     /// The first and the last stage do not add up their gradients of the token table
     Untied,

@@ -12,7 +12,7 @@ fn range(made: Made, strategy: &Strategy, predicted: f64) -> Option<[f64; 2]> {
 }
 
 /// What a range is, for the screens that show one: in short, and whole.
-pub const IN_SHORT: &str = "two thirds of held-out published runs fell into such a range";
+pub const IN_SHORT: &str = "of held-out published runs, two thirds fell in such a range";
 pub const MEANING: &str = "two thirds of the published runs, each predicted without its publication, fell into such a range";
 
 /// Two digits, or all before the point.

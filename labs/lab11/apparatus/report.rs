@@ -136,7 +136,7 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
     };
     let rows: Vec<Vec<String>> = shown.iter().map(|plan| row(plan)).collect();
     let words = format!(
-        "The search: {} strategies, {} fit. {}; * may be the fastest:",
+        "The search: {} strategies, {} fit. {}, by probably's middle:",
         thousands(found.search.considered as u64),
         thousands(found.search.plans.len() as u64),
         if all.len() > top {
@@ -146,7 +146,7 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
         }
     );
     let probably = if shared {
-        "with a ?, nothing is known: no published run of the list shares sequences"
+        "? means that no published run of the list shares sequences"
     } else {
         likely::IN_SHORT
     };
@@ -154,7 +154,7 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
     let mut lines = vec![
         screen.wrap(&words, 2),
         ranked(screen, &head, &rows, may_win),
-        screen.wrap(&format!("probably: {probably}"), 2),
+        screen.wrap(&format!("* may be fastest; {probably}"), 2),
     ];
     let leaves = |plan: &&Plan| found.job.leaves_node(plan.strategy.tensor);
     if shown.iter().any(leaves) {

@@ -65,11 +65,17 @@ pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found)
         "the forward pass differs from one rank's",
     );
     let norm = farthest_from_one(all.iter().map(|measured| measured.norm));
+    let farthest = all.iter().max_by(|a, b| a.gradients.total_cmp(&b.gradients));
+    let (by, name) = farthest.map_or((0.0, ""), |one| (one.gradients, &one.farthest));
     checks.check(
         most(&|measured| measured.gradients) < gradient_bound,
         &format!("every gradient is one rank's, within {}", apart(gradient_bound)),
         &format!("off by {}", apart(most(&|measured| measured.gradients))),
-        &format!("gradients differ from one rank's: their norm is {} of it", significant(norm, 4)),
+        &format!(
+            "gradients differ from one rank's, that of {name} by {} of its norm; the norm of all is {} of one rank's",
+            significant(by, 2),
+            significant(norm, 4)
+        ),
     );
     let leaks = all.iter().map(|measured| measured.probed.others[1]).max().unwrap_or(0);
     let heard = all.iter().all(|measured| {
@@ -152,6 +158,7 @@ mod tests {
             strategy,
             loss: 4.0,
             gradients: 0.0,
+            farthest: "a".to_string(),
             norm: 1.0,
             sent: [8.0, 16.0],
             activations: 100.0,
@@ -229,7 +236,7 @@ mod tests {
             found.measured[0].gradients = 0.75;
             found.measured[0].norm = 0.25;
         });
-        assert!(errors[0].contains("their norm is 0.2500 of it"), "{errors:?}");
+        assert!(errors[0].contains("the norm of all is 0.2500 of one rank's"), "{errors:?}");
     }
 
     /// One exchange that is not a number, sends nothing and hears nothing is seen among right ones,

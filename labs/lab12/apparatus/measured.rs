@@ -19,6 +19,8 @@ pub struct Measured {
     pub loss: f64,
     /// The largest difference of a parameter's gradient from one rank's: norm by norm.
     pub gradients: f64,
+    /// The parameter whose gradient that is, on rank 0.
+    pub farthest: String,
     /// The norm of all gradients, as a part of one rank's.
     pub norm: f64,
     /// Bytes that a rank sends in the forward and in the backward pass of a step, mean over ranks.
@@ -50,6 +52,7 @@ pub fn measure(
         strategy: *strategy,
         loss: 0.0,
         gradients: 0.0,
+        farthest: String::new(),
         norm: 0.0,
         sent: [0.0; 2],
         activations: 0.0,
@@ -76,7 +79,8 @@ pub fn measure(
             let targets = passes.iter().flat_map(|(batch, _)| &batch.targets);
             let mine = [targets.filter(counts).count() as u64];
             world.all_gather(&mine, &mut measured.tokens)?;
-            measured.gradients = farthest(&params, &stored_gradients(&params), &one.gradients);
+            let found = stored_gradients(&params);
+            (measured.gradients, measured.farthest) = farthest(&params, &found, &one.gradients);
             measured.norm = training.zero.norm()? / one.grad_norm;
             measured.loss = training.loss(&ran)?;
             // The forward pass once more, to count its bytes.
@@ -98,10 +102,14 @@ pub fn measure(
     Ok(measured)
 }
 
-/// The largest of all parameters' differences, norm by norm.
-fn farthest(params: &Params, found: &[f32], expected: &[f32]) -> f64 {
+/// The largest of all parameters' differences, norm by norm, and the parameter.
+fn farthest(params: &Params, found: &[f32], expected: &[f32]) -> (f64, String) {
     let of = |range: Range<usize>| relative_norm(&found[range.clone()], &expected[range]);
-    params.specs().iter().map(|spec| of(spec.range())).fold(0.0, f64::max)
+    let all = params.specs().iter().map(|spec| (of(spec.range()), &spec.name));
+    let farther = |one: (f64, String), (apart, name): (f64, &String)| {
+        if apart > one.0 { (apart, name.clone()) } else { one }
+    };
+    all.fold((0.0, String::new()), farther)
 }
 
 /// The fewest and the most targets that a rank has.
@@ -162,13 +170,13 @@ mod tests {
             params.declare(name, &[2], Init::Constant(0.0)).unwrap();
         }
         let good = [3.0, 4.0, 0.0, 1.0];
-        assert_eq!(farthest(&params, &good, &good), 0.0);
-        assert_eq!(farthest(&params, &[3.0, 4.0, 0.0, 1.5], &good), 0.5);
+        assert_eq!(farthest(&params, &good, &good), (0.0, String::new()));
+        assert_eq!(farthest(&params, &[3.0, 4.0, 0.0, 1.5], &good), (0.5, "b".to_string()));
         for i in 0..good.len() {
             let mut bad = good;
             bad[i] = f32::NAN;
-            assert!(farthest(&params, &bad, &good).is_infinite(), "{i}");
-            assert!(farthest(&params, &good, &bad).is_infinite(), "{i}");
+            assert!(farthest(&params, &bad, &good).0.is_infinite(), "{i}");
+            assert!(farthest(&params, &good, &bad).0.is_infinite(), "{i}");
         }
     }
 }
