@@ -106,7 +106,7 @@ pub struct SurviveFlags {
     #[command(flatten)]
     pub scaling: ScalingFlags,
     /// Make a mistake, and see what notices
-    #[arg(long = "break", value_enum, conflicts_with_all = ["policy", "RestartFlags"], requires_if("clip-first", "fp16"), help_heading = help::BREAK)]
+    #[arg(long = "break", value_enum, conflicts_with_all = ["policy", "RestartFlags"], help_heading = help::BREAK)]
     pub broken: Option<Break>,
 }
 
@@ -234,6 +234,10 @@ impl SurviveFlags {
 
     /// Refuses what fp16 cannot do here, beside the flags that clap refuses with it.
     fn ensure_scales(&self) -> Result<(), BadInput> {
+        if !self.scaling.fp16 && self.broken == Some(Break::ClipFirst) {
+            let what = "--break clip-first needs gradients that are scaled";
+            return Err(BadInput::new(what, "give --fp16 with it"));
+        }
         if !self.scaling.fp16 {
             return Ok(());
         }

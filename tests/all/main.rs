@@ -32,6 +32,7 @@ mod lab13;
 mod arguments;
 mod bad_steps;
 mod book;
+mod breaks;
 mod checkpoints;
 mod context;
 mod ddp;

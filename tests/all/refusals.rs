@@ -148,7 +148,7 @@ fn programs_refuse_what_the_files_show() {
     // A build with MPI runs what a launcher starts.
     let is_run = |file: &PathBuf| !(cfg!(feature = "mpi") && file.ends_with("launchers.txt"));
     transcript::each(of_labs.chain(others).filter(is_run).collect(), |file| {
-        let text = std::fs::read_to_string(file).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
         let folder = folder.path();
         // All at once: a rank that waits for rank 0's error, to repeat it, waits for seconds.
         let said: HashMap<&str, String> = std::thread::scope(|scope| {
@@ -157,7 +157,7 @@ fn programs_refuse_what_the_files_show() {
             let end = |run: ScopedJoinHandle<_>| run.join().expect("its panic is told above");
             started.into_iter().map(|(command, run)| (command, end(run))).collect()
         });
-        transcript::check(file, overwrites, |command, _| said[command].clone());
+        transcript::check(&file, overwrites, |command, _| said[command].clone());
     });
     assert_eq!(std::fs::read_to_string(path("file")).unwrap(), "not a folder");
 }

@@ -50,7 +50,7 @@ fn labs_show_what_the_files_show() {
     transcript::each(files(), |file| {
         let folder = tempfile::tempdir().unwrap();
         let overwrites = writes == "all" || file.file_stem().unwrap() == &*writes;
-        transcript::check(file, overwrites, |command, portable| {
+        transcript::check(&file, overwrites, |command, portable| {
             screen(folder.path(), command, portable)
         });
     });

@@ -12,19 +12,19 @@
 //! Processors add in different orders, and so a number with a point may be off by one in its last
 //! digit. All else is as it stands.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 
-/// Checks files, as many at a time as there are cores: a lab that waits for another's ranks draws
-/// other times.
-pub fn each(files: Vec<PathBuf>, check: impl Fn(&Path) + Sync) {
-    let files = Mutex::new(files.into_iter());
-    let next = || files.lock().unwrap().next();
+/// Checks all, such as files, as many at a time as there are cores: a lab that waits for another's
+/// ranks draws other times.
+pub fn each<T: Send>(all: Vec<T>, check: impl Fn(T) + Sync) {
+    let all = Mutex::new(all.into_iter());
+    let next = || all.lock().unwrap().next();
     std::thread::scope(|scope| {
         for _ in 0..shardlab::launch::cores() {
             scope.spawn(|| {
-                while let Some(file) = next() {
-                    check(&file);
+                while let Some(one) = next() {
+                    check(one);
                 }
             });
         }

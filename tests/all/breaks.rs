@@ -1,0 +1,79 @@
+//! Every mistake that a lab makes on purpose, in every type: a run says which one it is, and ends in
+//! a verdict.
+
+use super::transcript::each;
+use crate::suite::program::{lab, stderr, stdout};
+
+/// Each lab with mistakes, at its smallest, and types that it takes.
+const LABS: [(&str, &str, &[&str]); 13] = [
+    ("lab00", "--ranks 2", &[""]),
+    ("lab01", "--ranks 2", &[""]),
+    ("lab02", "--ranks 2 --batch 2 --steps 6 --log-interval 2", &[""]),
+    ("lab03", "--ranks 2 --steps 6 --eval-iters 2 --log-interval 1", &TYPES),
+    ("lab04", "--ranks 3 --steps 6", &TYPES),
+    ("lab05", "--tp 2 --steps 2", &TYPES),
+    ("lab06", "--stages 2 --steps 2", &TYPES),
+    ("lab07", "--steps 2", &TYPES),
+    (
+        "lab08",
+        "--ranks 2 --steps 64",
+        &["", "--dtype bf16", "--reduce-dtype bf16", "--fp16"],
+    ),
+    ("lab09", "", &TYPES),
+    ("lab10", "--ranks 2", &["", "--dtype bf16"]),
+    ("lab12", "--ranks 2", &TYPES),
+    ("lab13", "--ranks 2 --steps 5", &TYPES),
+];
+
+const TYPES: [&str; 3] = ["", "--dtype bf16", "--reduce-dtype bf16"];
+
+/// A model that takes a moment, for the labs that train one.
+const SMALL: &str = "--layers 2 --embd 16 --heads 2 --block 8";
+
+/// The values of a lab's `--break`, by its error for one that it has not.
+fn mistakes(name: &str) -> Vec<String> {
+    let said = stderr(&lab(name, "--break nothing"));
+    let (_, values) = said.split_once("possible values: ").expect(&said);
+    values
+        .lines()
+        .next()
+        .expect(&said)
+        .split(',')
+        .map(|value| value.trim().to_string())
+        .collect()
+}
+
+#[test]
+fn each_mistake_is_named_and_judged_in_each_type() {
+    let mut runs = Vec::new();
+    for (name, flags, types) in LABS {
+        let model = if ["lab00", "lab01", "lab02", "lab10"].contains(&name) {
+            ""
+        } else {
+            SMALL
+        };
+        for mistake in mistakes(name) {
+            let of = |of_type: &&str| {
+                (name, mistake.clone(), format!("{model} {flags} {of_type} --break {mistake}"))
+            };
+            runs.extend(types.iter().map(of));
+        }
+    }
+    assert!(runs.len() > 100, "{}", runs.len());
+    each(runs, |(name, mistake, flags)| {
+        let output = lab(name, &flags);
+        let (shown, said) = (stdout(&output), stderr(&output));
+        let all = format!("{name} {flags}:\n{shown}{said}");
+        assert!(!said.contains("panicked"), "{all}");
+        let is_named = shown.contains(&format!("What goes wrong: {mistake}\n"));
+        match output.status.code() {
+            // What it would change is not there, and the error says what to give.
+            Some(2) => assert!(said.contains("help: "), "{all}"),
+            Some(1) => assert!(is_named && said.contains("error: "), "{all}"),
+            // By chance or by its size it changes nothing, which the run says; or a check is of the
+            // mistake itself.
+            Some(0) => assert!(is_named && shown.contains("\n  check "), "{all}"),
+            _ => panic!("{all}"),
+        }
+    });
+}
