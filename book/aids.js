@@ -42,3 +42,24 @@ document.addEventListener("keydown", event => {
     const focused = event.target.closest?.("main :is(pre, .table-wrapper, table, math, .term, summary)");
     if (focused && ["ArrowLeft", "ArrowRight"].includes(event.key)) event.stopImmediatePropagation();
 }, true);
+// The first stop of the keyboard: mdBook's sidebar has dozens, and comes before the text.
+{
+    const main = document.querySelector("main");
+    if (main) {
+        main.id ||= "text";
+        main.tabIndex = -1;
+        const skip = document.createElement("a");
+        skip.className = "skip";
+        skip.href = `#${main.id}`;
+        skip.textContent = "Skip to the text";
+        document.body.prepend(skip);
+    }
+}
+// A table of sentences is no table on a phone: its rows become blocks (shardlab.css), each cell with its column's head.
+for (const table of document.querySelectorAll("main .table-wrapper > table")) {
+    const rows = [...table.querySelectorAll("tbody tr")];
+    if (!rows.some(row => [...row.cells].some(cell => cell.textContent.length > 40))) continue;
+    const heads = [...table.querySelectorAll("thead th")].map(head => head.textContent.trim());
+    for (const row of rows) [...row.cells].forEach((cell, i) => { cell.dataset.head = i ? heads[i] ?? "" : ""; });
+    table.classList.add("prose");
+}

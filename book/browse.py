@@ -77,6 +77,46 @@ LAYOUT = """
     };"""
 
 
+# What keeps some readers out: links without a name or too near to their ground in a theme (4.5 to 1 is WCAG's least), and a sidebar
+# before the text without a way past it.
+ACCESS = """
+    const all = selector => [...document.querySelectorAll(selector)];
+    const named = link => link.textContent.trim() || link.title || link.ariaLabel || link.querySelector('svg, img');
+    const found = all('a[href]').filter(link => !named(link)).map(link => `a link without a name: ${link.getAttribute('href')}`);
+    const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
+    const light = colour => {
+        const [r, g, b] = numbers(colour).map(part => part / 255).map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ground = element => {
+        for (let at = element; at; at = at.parentElement) {
+            const colour = getComputedStyle(at).backgroundColor;
+            if (numbers(colour)[3] !== 0) return colour;
+        }
+        return 'rgb(255, 255, 255)';
+    };
+    const contrast = link => {
+        const [one, other] = [light(getComputedStyle(link).color), light(ground(link))].sort((a, b) => b - a);
+        return (one + 0.05) / (other + 0.05);
+    };
+    const before = document.documentElement.className;
+    for (const theme of ['light', 'rust', 'coal', 'navy', 'ayu']) {
+        document.documentElement.className = before.replace(/light|rust|coal|navy|ayu/, '') + ' ' + theme;
+        const pale = all('main p a[href], main li a[href], .sidebar a.active').filter(link => link.checkVisibility() && contrast(link) < 4.5);
+        if (pale.length) found.push(`links too pale (${theme}): ${pale[0].textContent.trim()}, ${contrast(pale[0]).toFixed(2)} to 1`);
+    }
+    document.documentElement.className = before;
+    const stop = document.querySelector('a[href], button, input, [tabindex="0"]');
+    if (document.querySelector('.sidebar') && !stop.matches('.skip')) found.push('the first stop of the keyboard is no way to the text');
+    return found;"""
+
+# On a phone: tables of sentences that need a sideways scroll.
+TABLES = """
+    const prose = [...document.querySelectorAll('main table')].filter(table => [...table.querySelectorAll('td')].some(cell => cell.textContent.length > 40));
+    const wide = prose.filter(table => table.parentElement.scrollWidth > table.parentElement.clientWidth + 1);
+    return wide.map(table => `a table of sentences needs a sideways scroll: ${table.rows[0].textContent.trim()}`);"""
+
+
 # Where a figure's formulas differ from the library's numbers. The library's seconds are sums of many rounds. A figure that finds
 # its case by the controls' values and draws it has no formulas.
 NUMBERS = """
@@ -591,6 +631,7 @@ def on_a_phone(pages, sources, expected, pictures):
             look = browser.execute_script(LOOK)
             markdown = (sources / f"{page}.md").read_text()
             wrong += [f"{page}: {what}" for what in faults(look, browser.get_log("browser"), markdown)]
+            wrong += [f"{page}: {what}" for what in browser.execute_script(TABLES)]
             ids[url] = {"", *look["ids"]}
             links += [(page, link) for link in look["links"]]
             if pictures:
@@ -608,6 +649,7 @@ def on_a_laptop(pages):
         for page, url in pages.items():
             visit(browser, url)
             layout = browser.execute_script(LAYOUT)
+            wrong += [f"{page}: {what}" for what in browser.execute_script(ACCESS)]
             wrong += [f"{page}: an output wider than its column: {which}" for which in layout["wide"]]
             browser.get(url)
             first = browser.execute_script(LAYOUT)["first"]
@@ -623,10 +665,11 @@ def on_a_laptop(pages):
 BROKEN = """<meta charset=utf-8><meta name=viewport content='width=device-width'><link rel=icon href='data:,'><main style='{style}'>
 <p>{text} <a href='{link}'>a link</a> <a href='good.html#place'>one</a> <a href='https://doc.rust-lang.org'>one more</a>
 <img src='{image}'>{wide}<math><mfrac style='{low}'><mn>1</mn><mn>2</mn></mfrac></math><math style='{flat}'><mi>x</mi></math>
-<svg class=figure id=place width=9 height={height}></svg>{figures}{slides}{question}<script>{script}</script></main>"""
-GOOD = dict(style="", wide="", text="", link="#place", low="font-size:40px", flat="", height=9, script="",
+{access}<svg class=figure id=place width=9 height={height}></svg>{figures}{slides}{question}<script>{script}</script></main>"""
+GOOD = dict(access="", style="", wide="", text="", link="#place", low="font-size:40px", flat="", height=9, script="",
             image="data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
-BAD = dict(style="width:900px", wide="<pre><code class=output style='display:block;width:40px;overflow:auto'>$ sh\nas wide as can be, and wider</code></pre>", text="$$ \\frac {{#include x}} **", link="nowhere.html", low="display:none",
+BAD = dict(access=f"<nav class=sidebar></nav><a href='#place'></a><div style='width:99px;overflow:auto'><table><td>{'a sentence ' * 9}<td>{'x' * 99}</table></div>"
+                  "<style>main p a {color:#bbb}</style>", style="width:900px", wide="<pre><code class=output style='display:block;width:40px;overflow:auto'>$ sh\nas wide as can be, and wider</code></pre>", text="$$ \\frac {{#include x}} **", link="nowhere.html", low="display:none",
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
@@ -665,6 +708,7 @@ FOUND = [r"the slide One does not fit: as long .*\(navy\)", r"the slide One has 
          "stages: .*: no focus to see", "ring: next: keys change nothing", "ring: .*: moves although",
          "cost: letters of . pixels", "stages: letters outside of the picture: .* GB",
          "a figure's key also turns the page", "nothing: not interactive, once",
+         "a link without a name: #place", r"links too pale \(navy\): a link", "the first stop of the keyboard", "a table of sentences needs",
          "nothing: no picture without scripts", "on the console: .*loud", "2 formulas of 3", r"\d+ pixels too wide",
          "1 drawings are not drawn", "a missing image: .*none.png", "a formula that is not drawn: x",
          "a fraction in one line: 12", "asked of the network: http://127.0.0.1:9/", r"\$\$ is visible",

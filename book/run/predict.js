@@ -60,10 +60,13 @@
         line.firstChild.addEventListener("click", () => {
             pass();
             open();
+            const answer = place.querySelector("form button[type=button]");
+            if (answer) [answer.textContent, answer.hidden] = ["Show the answer", false];
             // The button is gone; whoever uses keys goes on where it was.
             folded.tabIndex = -1;
             folded.focus({ preventScroll: true });
         });
+        open.folds = true;
         folded.addEventListener("beforematch", open);
         addEventListener("beforeprint", open);
         const goes = hash => {
@@ -78,11 +81,19 @@
         return open;
     }
 
+    // A number in Rust's form. One comma that parts no thousands is a point: half of Europe writes 1,5.
+    function pointed(text) {
+        const [whole, rest, ...more] = text.split(",");
+        const thousands = rest?.length === 3 && /[1-9]/.test(whole);
+        const isPoint = rest !== undefined && more.length === 0 && !text.includes(".") && !thousands;
+        return isPoint ? `${whole}.${rest}` : text.replaceAll(",", "");
+    }
+
     // What an answer would have been right for, as `judged` in labs/kit/course/question.rs. Null: it is no answer.
     shardlab.judged = ({ choices, typed }, said) => {
         const letter = choices[said.charCodeAt(0) - "a".charCodeAt(0)];
         if (!typed) return said.length === 1 && letter ? { right: !letter.mistake, says: letter.mistake } : null;
-        const number = Number(said.trim().replace(typed.unit.trim(), "").replaceAll(",", "").trim() || NaN);
+        const number = Number(pointed(said.trim().replace(typed.unit.trim(), "").trim()) || NaN);
         if (!Number.isFinite(number)) return null;
         const apart = ({ value }) => Math.abs(number - value) / Math.max(Math.abs(value), Number.MIN_VALUE);
         const [near] = choices.filter(choice => apart(choice) <= typed.within).sort((one, other) => apart(one) - apart(other));
@@ -110,6 +121,8 @@
         form.querySelectorAll("label span").forEach((text, i) => { text.textContent = choices[i].text; });
         asked.after(form);
         const [fields, said, skip] = [form.querySelector("fieldset"), form.querySelector("[role=status]"), form.querySelector("button[type=button]")];
+        // One way to leave a prediction out: where the section is folded, its own button.
+        skip.hidden = open.folds ?? false;
         const before = kept()[lab];
         if (before) said.textContent = `Last time you said: ${before.said}.`;
         const answer = (words, judged) => {
@@ -149,7 +162,7 @@
             open();
             fields.disabled = true;
             form.querySelector("button[type=submit]").hidden = true;
-            skip.textContent = "Show the answer";
+            [skip.textContent, skip.hidden] = ["Show the answer", false];
             committed = [words, judged];
             said.textContent = here ? `The run answers: ${lab} ${flags}` : `Run it: cargo run --bin ${lab}`;
             if (!here) return;

@@ -6,9 +6,10 @@ use crate::plan::Plan;
 use crate::run::Setting;
 use crate::story::Story;
 use crate::{Step, child, screen};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
 use kit::help;
+use kit::output;
 use kit::show::{self, Screen};
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
@@ -109,6 +110,7 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
         let (versions, span): (Versions, Span) = serde_json::from_str(life)?;
         return child::live(&setting.job(&versions), &span);
     }
+    output::make_folder("out", &args.out)?;
 
     let screen = Screen::detect(args.ascii);
     let versions = Part::ALL.map(|part| {
@@ -134,9 +136,7 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
     let plain = Screen::plain();
     let shown = screen::text(&story, &plan, &plain);
     let whole = format!("{}\n{shown}\n", screen::signed(&plain, &kit::reader::name(), today));
-    std::fs::create_dir_all(&args.out)
-        .and_then(|()| std::fs::write(&page, whole))
-        .with_context(|| format!("cannot write {}", page.display()))?;
+    output::write(&page, &whole)?;
     if args.json {
         screen.say(serde_json::to_string_pretty(&story)?);
     } else {

@@ -32,5 +32,5 @@ pub use models::{config_json, llamas, number_format};
 pub use process::{RESTART_COUNT, commands, reader, restart_count, signals};
 pub use record::{
     Clock, Evaluation, Journal, Lap, MetricsFile, Part, Rates, StepRecord, StepTimes, Steps,
-    progress, records, report, trace,
+    output, progress, records, report, trace,
 };

@@ -6,7 +6,7 @@ use crate::apparatus::{self, Found};
 use crate::flags::Args;
 use crate::lesson::{compare_bytes, plans};
 use anyhow::{Result, ensure};
-use kit::show::{Screen, complain};
+use kit::show::{Screen, above, complain};
 use kit::{Checks, Lesson};
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -113,6 +113,7 @@ fn decided(screen: &Screen, found: &Found, top: usize, tokens: f64) {
     screen.say(format!("{}\n", simplest(screen, job)));
     screen.say(format!("{}\n", apparatus::rules(screen, found)));
     if let Some(best) = found.search.plans.first() {
+        above::picture("The ranking of plans");
         screen.say(format!("{}\n", apparatus::ranking(screen, found, top)));
         screen.say(format!("{}\n", apparatus::memory(screen, job, best)));
         screen.say(apparatus::time(screen, best));

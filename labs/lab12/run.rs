@@ -6,7 +6,7 @@ use super::lesson;
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
 use kit::machine::matmul_peak;
-use kit::show::{Screen, thousands};
+use kit::show::{Screen, above, thousands};
 use kit::{Checks, Footprint, Lesson, MetricsFile, OtherWork, report};
 use serde::Serialize;
 use shardlab::comm::{Comm, Reduce};
@@ -159,6 +159,7 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         length: config.shape.block,
         documents: lab.packed.starts(config.shape.block, 0),
     };
+    above::picture("The ring");
     screen.say(format!("\n{}", grid.draw(screen)));
     screen.say(format!("\n{}", apparatus::draw(screen, &work)));
     if let Some(busy) = busy {

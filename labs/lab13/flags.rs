@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_enum, help_heading = help::INSTEAD)]
     pub show: Option<Show>,
     /// Trainings of each model with --show buys, from seeds that follow each other
-    #[arg(long, default_value_t = 3, value_parser = whole(1..=100), hide_short_help = true, help_heading = help::INSTEAD)]
+    #[arg(long, requires = "show", default_value_t = 3, value_parser = whole(1..=100), hide_short_help = true, help_heading = help::INSTEAD)]
     pub seeds: usize,
     /// Make a mistake, and see which check notices
     #[arg(long = "break", value_enum, conflicts_with = "show", help_heading = help::BREAK)]

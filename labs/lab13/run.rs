@@ -3,11 +3,11 @@
 use super::apparatus::{self, Found, Job, Measured, OneRank, Sent, Taken, Trained, buys};
 use super::flags::{Args, Show};
 use super::lesson;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kit::flags::{Preset, ensure_ranks_can_differ};
 use kit::machine::matmul_peak;
-use kit::show::{Screen, thousands};
-use kit::{Beside, Checks, Footprint, Lesson, MetricsFile, report};
+use kit::show::{Screen, above, thousands};
+use kit::{Beside, Checks, Footprint, Lesson, MetricsFile, output, report};
 use serde::Serialize;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
@@ -117,7 +117,11 @@ pub fn run(mut args: Args) -> Result<()> {
     }
     footprint.ensure_fits(free)?;
     if launch::is_first_process() {
-        MetricsFile::create(lab.args.metrics.as_deref())?; // refused before the work, not after it
+        // Refused before the work, not after it.
+        MetricsFile::create(lab.args.metrics.as_deref())?;
+        if let Some(path) = &lab.args.svg {
+            output::ensure_writable("svg", path)?;
+        }
         introduce(&lab);
     }
     launch::one_compute_thread_a_rank();
@@ -215,6 +219,7 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         screen.say(format!("\n{}", apparatus::table_of_bytes(screen, &first.sent)));
     }
     let first_layer = lab.rules.dense_layers;
+    above::picture("The grid of loads");
     let heat = apparatus::heat(&steps, lab.strategy.expert, first_layer);
     screen.say(format!("\n{}", heat.render(screen)));
     if lab.rules.selection.capacity.is_some() {
@@ -226,9 +231,9 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         let median = screen.seconds(seconds[seconds.len() / 2]);
         screen.say(screen.row("step", &format!("{median} until gradients are averaged, median")));
     }
+    let mut unwritten = Vec::new();
     if let Some(path) = &lab.args.svg {
-        std::fs::write(path, heat.svg() + "\n")
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        unwritten.extend(output::write(path, &(heat.svg() + "\n")).err());
     }
     if let Some(waiting) = &waiting {
         let timeline = waiting.timeline(steps.len(), first_layer);
@@ -254,9 +259,8 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         screen.say(lab.lesson.ending(screen, more));
     }
     // After the checks' verdict: a full disk does not take its place.
-    if let Err(error) = write(&steps, lab.args.metrics.as_deref()) {
-        failed.push(format!("{error:#}"));
-    }
+    unwritten.extend(write(&steps, lab.args.metrics.as_deref()).err());
+    failed.extend(unwritten.iter().map(|error| format!("{error:#}")));
     Ok(failed)
 }
 
@@ -318,7 +322,9 @@ fn train(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<(Vec<Taken>
     let mut biases = Vec::new();
     for step in 0..lab.config.steps {
         kit::progress(comm, || format!("{}: step {}", lab.strategy, step + 1));
-        steps.push(job.take(&mut watched, comm, step, one)?);
+        let passes = job.draw(&watched.training, step)?;
+        apparatus::replay(job, &watched.training, step, one, &passes)?;
+        steps.push(job.take(&mut watched, comm, step, &passes)?);
         if step + 1 == COMPARED.min(lab.config.steps) {
             biases = apparatus::biases(&mut watched.training)?;
         }

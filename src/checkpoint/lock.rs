@@ -46,6 +46,13 @@ impl Claim {
         };
         Ok(Claim { _lock: agree(comm, lock)?? })
     }
+
+    /// Whether a job that has ended, as a killed one, has left its claim on this folder.
+    pub fn is_left(dir: &Path) -> bool {
+        let path = dir.join(NAME);
+        let is_file = std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file());
+        is_file && File::open(&path).is_ok_and(|file| file.try_lock().is_ok())
+    }
 }
 
 /// A locked file.

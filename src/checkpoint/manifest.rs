@@ -191,8 +191,9 @@ impl Manifest {
             return refuse("a different model", model(shape), model(&job.shape), help);
         }
         if *ranks != job.ranks {
-            let help =
-                format!("start {ranks} ranks: each reads the file that its predecessor wrote");
+            let help = format!(
+                "give `ranks` {ranks}: each rank reads the file that its predecessor wrote; lab09 shows how a checkpoint goes on with other ranks"
+            );
             return refuse("a different world size", count(*ranks), count(job.ranks), &help);
         }
         if let (Some(theirs), Some(ours)) = (strategy, &job.strategy)

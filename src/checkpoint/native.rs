@@ -12,7 +12,7 @@
 use super::agree::{agree, broadcast_bytes, broadcast_text};
 use super::files;
 use super::lock::Claim;
-use super::manifest::{ANYWAY, FileEntry, Job, Manifest, Run, rank_file};
+use super::manifest::{FileEntry, Job, Manifest, Run, rank_file};
 use super::saves;
 use super::shard::{self, Shard};
 use crate::comm::Comm;
@@ -248,10 +248,11 @@ impl Checkpoints {
         let what =
             format!("no checkpoint in {} can be used:{}", self.dir.display(), reasons.concat());
         let again = "`resume` none starts again from step 1";
-        let help = if newest.help.contains(ANYWAY) {
-            format!("{}; {again}", newest.help)
-        } else {
+        // A damaged one's help is what was tried here.
+        let help = if newest.help == files::DAMAGED {
             "give `resume` none to start again from step 1, or name a different folder".to_string()
+        } else {
+            format!("{}; {again}", newest.help)
         };
         Err(BadInput::new(what, help).into())
     }

@@ -8,6 +8,7 @@ use crate::tensor::{Cut, Params, Whole};
 use anyhow::{Context, Result};
 use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -15,8 +16,11 @@ use std::path::{Path, PathBuf};
 /// The file's name in a run's folder.
 pub const FILE: &str = "model.safetensors";
 
+/// The key of the header that has it.
+const DESCRIPTION: &str = "description";
+
 /// The header of a weights file.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// The model's shape.
     pub shape: ModelShape,
@@ -48,9 +52,10 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
         let view = TensorView::new(Dtype::F32, shape.to_vec(), bytemuck::cast_slice(values))?;
         views.push((name.as_str(), view));
     }
-    let shape = serde_json::to_string(&description.shape)?;
-    let vocabulary = description.vocabulary.clone();
-    let header = HashMap::from([("shape".into(), shape), ("vocabulary".into(), vocabulary)]);
+    // Under one key: safetensors writes several in an order of chance, and equal weights would be
+    // different files.
+    let description = serde_json::to_string(description)?;
+    let header = HashMap::from([(DESCRIPTION.to_string(), description)]);
     let bytes = safetensors::serialize(views, Some(header))?;
     let path = dir.join(FILE);
     std::fs::create_dir_all(dir)
@@ -82,17 +87,20 @@ pub fn describe(dir: &Path) -> Result<Description, BadInput> {
     let (_, header) =
         SafeTensors::read_metadata(&bytes).map_err(|error| broken(dir, &error.to_string()))?;
     let entries = header.metadata().clone().unwrap_or_default();
-    let entry = |name: &str| {
-        entries
-            .get(name)
-            .ok_or_else(|| broken(dir, &format!("its header has no {name}")))
+    let bad = |error: serde_json::Error| broken(dir, &error.to_string());
+    let description: Description = match (entries.get(DESCRIPTION), entries.get("shape")) {
+        (Some(text), _) => serde_json::from_str(text).map_err(bad)?,
+        // Until November 2026.
+        (None, Some(shape)) => Description {
+            shape: serde_json::from_str(shape).map_err(bad)?,
+            vocabulary: entries.get("vocabulary").cloned().unwrap_or_default(),
+        },
+        (None, None) => return Err(broken(dir, &format!("its header has no {DESCRIPTION}"))),
     };
-    let shape: ModelShape =
-        serde_json::from_str(entry("shape")?).map_err(|error| broken(dir, &error.to_string()))?;
-    if shape.family != Family::Gpt {
+    if description.shape.family != Family::Gpt {
         return Err(broken(dir, "its shape is not that of a GPT"));
     }
-    Ok(Description { shape, vocabulary: entry("vocabulary")?.clone() })
+    Ok(description)
 }
 
 /// Reads the weights in `dir` into `params`, which must be allocated. Its parameters may be cuts of

@@ -110,8 +110,8 @@ macro_rules! element {
 }
 
 /// Of two floats the one that `takes_second` chooses by their order, in which 0.0 is above -0.0: so
-/// the result has the same bits in whatever order ranks are combined. NaN wins: the other ranks must
-/// not outvote a rank that overflowed.
+/// the result has the same bits in whatever order ranks are combined. NaN wins: the other ranks
+/// must not outvote a rank that overflowed.
 macro_rules! extreme {
     ($wide:ty, $takes_second:ident) => {
         |a: $wide, b: $wide| {

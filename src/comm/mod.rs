@@ -488,8 +488,9 @@ impl Comm {
         for (counts, elements) in [sends, expects].into_iter().zip(lens) {
             let sum = counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
             if counts.len() != size || sum != Some(elements) {
+                let sum = sum.map_or("too much".to_string(), |sum| sum.to_string());
                 let why = format!(
-                    "{} counts for {size} ranks must add up to the {elements} elements of the slice",
+                    "{} counts for {size} ranks add up to {sum}, and must add up to the {elements} elements of the slice",
                     counts.len()
                 );
                 return Err(CommError::invalid(&call, why));

@@ -13,10 +13,10 @@
 //! because the loss is linear in it, and the mean of gradients is the mean over ranks. In the same
 //! way each of several micro-batches has an f of its own, which makes another loss of one batch.
 //!
-//! Where pipeline stages share the layers, one loss over all of them needs the f of every stage. Each
-//! stage adds its own and sends the sum on with its activations, and the last stage's sum comes back
-//! with their gradients. So before a backward pass every stage has the model's f. P is again no
-//! matter of others: each stage's part of the loss has the P of its own layers.
+//! Where pipeline stages share the layers, one loss over all of them needs the f of every stage.
+//! Each stage adds its own and sends the sum on with its activations, and the last stage's sum
+//! comes back with their gradients. So before a backward pass every stage has the model's f. P is
+//! again no matter of others: each stage's part of the loss has the P of its own layers.
 //!
 //! These losses are not added to the one that a pass computes. Their gradient is added to that of
 //! the router's logits where the backward pass meets them. So it does not matter whether the loss
@@ -153,8 +153,8 @@ impl Balance {
         self.watched().factor = factor;
     }
 
-    /// What other stages need of the layers so far, if one loss is over all: how many copies each of
-    /// `experts` has got for each token, added up over layers, and the number of these layers.
+    /// What other stages need of the layers so far, if one loss is over all: how many copies each
+    /// of `experts` has got for each token, added up over layers, and the number of these layers.
     pub fn sums(&self, experts: usize) -> Option<Vec<f64>> {
         let mut sums = self.watched().sums.clone();
         sums.resize(experts + 1, 0.0); // a stage may have no experts
@@ -405,10 +405,10 @@ mod tests {
         let of = |numbers: &[f32]| Var::from_slice(numbers, (4, 3), &Device::Cpu).unwrap();
         let x = of(first);
         let watched = balance.watch("first", &x, &CHOSEN, scores).unwrap();
-        // Once more, as by a recomputed block.
-        balance.watch("first", &x, &CHOSEN, scores).unwrap();
         let mut others = CHOSEN;
         others.swap(2, 7);
+        // Once more, as by a recomputed block: what it has chosen first counts.
+        balance.watch("first", &x, &[2; 8], scores).unwrap();
         balance.watch("second", &of(&logits()), &others, scores).unwrap();
         balance.scale(factor);
         let nothing = watched.sub(&watched.clone()).unwrap().sum_all().unwrap();

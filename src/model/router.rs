@@ -7,7 +7,9 @@
 //! experts with more tokens than the mean, and up for those with fewer. So loads become even
 //! without a loss that pulls on the scores (Wang et al., arXiv 2408.15664). It is a parameter like
 //! others, saved and sharded with them, and its gradient is the load: like a gradient, a load is a
-//! sum over micro-batches and ranks. The optimizer takes only its sign.
+//! sum over micro-batches and ranks. The optimizer takes only its sign. Where gradients are reduced
+//! in bf16, each rank's load is rounded to 1 part in 256, so a sign can be wrong only where the
+//! ranks' loads, less the mean, cancel to within that part of their sum.
 //!
 //! Groups, of which only the best count. Experts of the others are masked with -∞. A mask of 0
 //! would do for scores alone, which are above 0. But with a bias below 0, an expert that counts can
@@ -335,8 +337,12 @@ mod tests {
         let ids = [0, 1, 0, 2, 0, 1];
         let y = count_load(&x, &ids, &rules(2, Selection::default()), &bias).unwrap();
         y.sum_all().unwrap().backward().unwrap();
+        let of_one = [6.0, 2.0, -2.0, -6.0].map(|above| above * UNIT);
+        assert_eq!(*params.gradients(), of_one);
+        // The loads of micro-batches add up.
+        y.sum_all().unwrap().backward().unwrap();
         let gradients = params.gradients();
-        assert_eq!(*gradients, [6.0, 2.0, -2.0, -6.0].map(|above| above * UNIT));
+        assert_eq!(*gradients, of_one.map(|load| 2.0 * load));
         let with = [&gradients[..], &[0.1; 4]].concat();
         assert_eq!(global_norm(&with), global_norm(&[0.1, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0, 0.0]));
     }

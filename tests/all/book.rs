@@ -409,6 +409,8 @@ fn every_output_has_its_file_and_its_place_and_no_file_is_typed() {
                 "{}",
                 output.file
             );
+        } else if output.file.ends_with(".html") {
+            assert!(text.starts_with('<') && !text.contains("\n\n"), "{}", output.file);
         } else if output.file.ends_with(".json") {
             assert!(!text.contains("\n\n") && !text.contains(['<', '$', '`']), "{}", output.file);
         } else {

@@ -1,5 +1,5 @@
-//! Every mistake that a lab makes on purpose, in every type: a run says which one it is, and ends in
-//! a verdict.
+//! Every mistake that a lab makes on purpose, in every type: a run says which one it is, and ends
+//! in a verdict.
 
 use super::transcript::each;
 use crate::suite::program::{lab, stderr, stdout};
@@ -44,6 +44,7 @@ fn mistakes(name: &str) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "runs a hundred labs: the gate runs it; run it when you change a mistake or a check"]
 fn each_mistake_is_named_and_judged_in_each_type() {
     let mut runs = Vec::new();
     for (name, flags, types) in LABS {

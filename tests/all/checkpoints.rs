@@ -542,7 +542,7 @@ fn checkpoints_of_different_runs_are_refused() {
                 error.what.contains("a different world size: it has 2 ranks, and this run "),
                 "{error}"
             );
-            assert!(error.help.starts_with("start 2 ranks"), "{error}");
+            assert!(error.help.starts_with("give `ranks` 2: "), "{error}");
             assert!(
                 try_resume(&all, &Resume::Auto)?
                     .unwrap_err()

@@ -260,11 +260,13 @@ fn saved_weights_have_the_names_that_pytorch_gives() {
         assert!(peer.contains(&format!("self.{layer}")), "gpt_torch.py has no {layer}");
     }
     let entries = header.metadata().clone().unwrap();
-    let shape: serde_json::Value = serde_json::from_str(&entries["shape"]).unwrap();
+    let description: serde_json::Value = serde_json::from_str(&entries["description"]).unwrap();
+    let shape = &description["shape"];
     for (name, size) in [("block", 16), ("layers", 1), ("heads", 2), ("embd", 16)] {
         assert_eq!(shape[name], size, "{name}");
     }
-    assert_eq!(shape["vocabulary"], entries["vocabulary"].chars().count());
+    let vocabulary = description["vocabulary"].as_str().unwrap();
+    assert_eq!(shape["vocabulary"], vocabulary.chars().count());
 }
 
 #[test]

@@ -51,6 +51,26 @@ fn meshes_train_what_one_rank_trains() {
     }
 }
 
+/// What a killed run has left goes, and what another run holds stays.
+#[test]
+fn the_folder_of_a_killed_run_is_taken_away() {
+    let out = tempfile::tempdir().unwrap();
+    let lock = |name: &str| {
+        let folder = out.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::File::create(folder.join("writer.lock")).unwrap()
+    };
+    drop(lock("resumed-1"));
+    let held = lock("resumed-2");
+    held.lock().unwrap();
+    std::fs::create_dir(out.path().join("mine")).unwrap();
+    passes("lab13", &[&format!("{SMALL} --ranks 2 --out {}", out.path().display())]);
+    let left = std::fs::read_dir(out.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut left: Vec<_> = left.collect();
+    left.sort();
+    assert_eq!(left, ["mine", "resumed-2"]);
+}
+
 /// The verdict comes first, whatever becomes of the file.
 #[test]
 #[cfg(target_os = "linux")]

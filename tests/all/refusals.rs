@@ -72,10 +72,12 @@ fn models(folder: &Path) {
     let opt = format!("{{\"word_embed_proj_dim\": 16, {opt}}}");
     let wrong = llama.replace("64,", "[64, 32],");
     let nan = format!("{{\"rms_norm_eps\": NaN, {LLAMA}}}");
+    let kinds = format!("{{\"layer_types\": [\"full_attention\"], {LLAMA}}}");
     for (name, text) in [
         ("experts.json", format!("{{{qwen}}}").as_str()),
         ("other.json", &format!("{{{other}}}")),
         ("wide-heads.json", &wide),
+        ("one-kind.json", &kinds),
         ("opt-350m.json", &opt),
         (
             "sees.json",

@@ -2,8 +2,8 @@
 
 use super::labs_toml::{Course, Lab};
 use crate::commands::command;
-use crate::flags::made_mistake;
-use crate::show::Screen;
+use crate::process::mistake;
+use crate::show::{Screen, above};
 use anyhow::{Result, ensure};
 use shardlab::comm::{Comm, Options};
 use shardlab::error::BadInput;
@@ -52,7 +52,7 @@ impl Lesson {
         let heading =
             screen.heading(&format!("{name}{}{title}", screen.separator()), time.unwrap_or(&about));
         let heading = format!("{heading}\n{}\n", screen.wrap(question, 0));
-        let Some([name, sentence]) = made_mistake() else {
+        let Some([name, sentence]) = mistake::made() else {
             return heading;
         };
         let title = screen.bold(format!("What goes wrong: {name}"));
@@ -77,7 +77,11 @@ impl Lesson {
             // A command stays whole, so that it can be copied.
             lines.extend([screen.wrap(&next, 2), screen.wrap(&command, 4)]);
         }
-        lines.join("\n")
+        let text = lines.join("\n");
+        match above::line(text.lines().count()) {
+            Some(above) => format!("{text}\n{}", screen.wrap(&above, 2)),
+            None => text,
+        }
     }
 }
 

@@ -155,7 +155,7 @@ impl Question {
         let Some(typed) = &self.typed else {
             return self.chosen(&said.to_lowercase()).map(Judged::Choice);
         };
-        let number = said.trim().trim_end_matches(typed.unit.trim()).trim().replace(',', "");
+        let number = pointed(said.trim().trim_end_matches(typed.unit.trim()).trim());
         let number: f64 = number.parse().ok().filter(|number: &f64| number.is_finite())?;
         let apart = |choice: &Choice| {
             let value = choice.value.unwrap_or(f64::NAN);
@@ -209,9 +209,35 @@ impl Choice {
     }
 }
 
+/// A number in Rust's form. One comma that parts no thousands is a point: half of Europe writes
+/// 1,5.
+/// `book/run/predict.js` reads numbers in the same way.
+fn pointed(text: &str) -> String {
+    let parts: Vec<&str> = text.split(',').collect();
+    match parts[..] {
+        [whole, rest] if !text.contains('.') => {
+            let parts_thousands = rest.len() == 3 && whole.contains(|c| ('1'..='9').contains(&c));
+            if parts_thousands {
+                format!("{whole}{rest}")
+            } else {
+                format!("{whole}.{rest}")
+            }
+        }
+        _ => parts.concat(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_comma_is_a_point_or_parts_thousands() {
+        let read =
+            ["1,5", "1,50", "0,125", ",5", "1,500", "12,000", "1,000,000", "1,000.5", "-2,5"];
+        let right = ["1.5", "1.50", "0.125", ".5", "1500", "12000", "1000000", "1000.5", "-2.5"];
+        assert_eq!(read.map(pointed), right);
+    }
 
     #[test]
     fn a_typed_number_is_the_nearest_choice_or_too_low_or_too_high() {

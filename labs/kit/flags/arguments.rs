@@ -1,7 +1,9 @@
 //! The command line, and the errors about it.
 
+use super::shown;
 use crate::commands::commands;
 use crate::flags::{ensure_said_once, with_flags};
+use crate::process::mistake::{self, Mistake};
 use crate::question::Question;
 use crate::show::Screen;
 use crate::{help, predict, show};
@@ -14,7 +16,6 @@ use shardlab::{launch, notice};
 use std::collections::BTreeMap;
 use std::io;
 use std::process::ExitCode;
-use std::sync::OnceLock;
 
 /// Runs a program, for its `main`: `run` gets its command line. [`launch::main`] says what its exit
 /// code is.
@@ -92,11 +93,12 @@ fn parsed<Args: clap::Parser>(
         let args = Args::from_arg_matches(&matches)?;
         // Over MPI, each rank has a command line of its own.
         launch::started_with(settings, deadline);
-        MISTAKE.get_or_init(|| mistake(&command, &matches));
+        mistake::note(asked_mistake(&command, &matches));
         Ok((args, matches))
     };
     if let Ok(matches) = &found {
         ensure_said_once(matches)?;
+        shown::ensure_read(&command, matches)?;
     }
     found.and_then(read).map_err(|error| {
         // A program without its command prints more than an error: everything that it can do.
@@ -109,15 +111,8 @@ fn parsed<Args: clap::Parser>(
     })
 }
 
-static MISTAKE: OnceLock<Option<[String; 2]>> = OnceLock::new();
-
-/// The name of the mistake that this program makes on purpose (`--break`), and the sentence about
-/// it.
-pub fn made_mistake() -> Option<&'static [String; 2]> {
-    MISTAKE.get()?.as_ref()
-}
-
-fn mistake(command: &Command, matches: &ArgMatches) -> Option<[String; 2]> {
+/// The mistake that `--break` asks for.
+fn asked_mistake(command: &Command, matches: &ArgMatches) -> Option<Mistake> {
     let flag = command.get_arguments().find(|arg| arg.get_long() == Some("break"))?;
     let given = matches.try_get_raw(flag.get_id().as_str()).ok().flatten()?.next()?;
     let given = given.to_str()?.to_string();

@@ -23,11 +23,12 @@ mod orders;
 mod precision;
 mod preset;
 mod run;
+mod shown;
 mod strategy;
 mod twice;
 mod zero;
 
-pub use arguments::{arguments, lab, made_mistake, main};
+pub use arguments::{arguments, lab, main};
 pub use comm::{CommFlags, link};
 pub use data::DataFlags;
 pub use eval::{Due, EvalConfig, EvalFlags, characters};

@@ -263,6 +263,7 @@ fn table(all: &Value) -> Result<Keys<'_>, BadInput> {
 fn described(family: &families::Family, kind: &str, keys: &Keys) -> Result<Described, BadInput> {
     let families::Read { shape, no_length, mut notes } = family.read(keys)?;
     check(&shape)?;
+    keys.ensure_an_entry_a_layer(shape.layers)?;
     notes.extend(keys.experts().map(|(key, number)| {
         format!(
             "config.json has {number} experts ({key}), and a {kind} none: each layer has one MLP \
@@ -276,6 +277,25 @@ impl Keys<'_> {
     /// Whether the table itself has a model's width.
     fn has_widths(&self) -> bool {
         self.get(self.spelled("hidden_size")).is_some()
+    }
+
+    /// Refuses a list with an entry for each layer that has another length. transformers 5.24.0
+    /// refuses `layer_types` so.
+    fn ensure_an_entry_a_layer(&self, layers: usize) -> Result<(), BadInput> {
+        const LISTS: [&str; 4] =
+            ["layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers"];
+        for key in LISTS {
+            if let Some(Value::Array(list)) = self.get(key)
+                && list.len() != layers
+            {
+                let what =
+                    format!("config.json's {key} has {} entries for {layers} layers", list.len());
+                let help =
+                    "one of the two is another model's: an entry is for each of num_hidden_layers";
+                return Err(BadInput::new(what, help));
+            }
+        }
+        Ok(())
     }
 
     /// A note, if the file is a quantised model's.
@@ -444,8 +464,11 @@ mod tests {
             ("mistral", json!({}), [0, 0]),
             (
                 "mistral",
-                json!({"sliding_window": 64, "layer_types": ["sliding_attention", "full_attention"]}),
-                [1, 64],
+                json!({"sliding_window": 64, "layer_types": [
+                    "sliding_attention", "full_attention", "full_attention", "full_attention",
+                    "sliding_attention", "full_attention", "full_attention", "full_attention",
+                ]}),
+                [2, 64],
             ),
             ("llama", json!({"sliding_window": 4096}), [0, 0]),
             ("qwen2", json!({"sliding_window": 4096, "max_window_layers": 6}), [0, 0]),
@@ -806,7 +829,8 @@ mod tests {
             "is_llama_config": true, "rope_interleaved": false, "pretraining_tp": 1,
             "mlp_bias": false,
             "transformers.js_config": {"dtype": "q4"}, "transformers_version": "5.0.0",
-            "use_sliding_window": false, "max_window_layers": 28, "layer_types": ["full_attention"],
+            "use_sliding_window": false, "max_window_layers": 28,
+            "layer_types": ["full_attention", "full_attention", "full_attention", "full_attention", "full_attention"],
             "use_mrope": false, "unsloth_fixed": true, "id2label": {"0": "a"}, "num_labels": 1,
             "tokenizer_class": "LlamaTokenizer", "head_dim": null, "sliding_window": null,"#;
         let config = config.replacen('{', more, 1);

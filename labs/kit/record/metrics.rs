@@ -1,19 +1,12 @@
 //! The file of `--metrics`: one JSON line per step.
 
+use super::output::{create, help};
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use shardlab::error::BadInput;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-
-/// Creates the file that `flag` names.
-pub(super) fn create(flag: &str, path: &Path) -> Result<File, BadInput> {
-    File::create(path).map_err(|error| {
-        let what = format!("cannot write --{flag} {}: {error}", path.display());
-        BadInput::new(what, "name a file in a folder that exists")
-    })
-}
 
 /// The file of `--metrics`, if there is one.
 pub struct MetricsFile(Option<(PathBuf, File)>);
@@ -36,7 +29,7 @@ impl MetricsFile {
         let line = serde_json::to_string(record)? + "\n";
         file.write_all(line.as_bytes()).map_err(|error| {
             let what = format!("cannot write to {}: {error}", path.display());
-            anyhow!("{what}\nhelp: free some space there, or name another file")
+            anyhow!("{what}\nhelp: {}", help(&error, "name another file"))
         })
     }
 }

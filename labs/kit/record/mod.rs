@@ -7,6 +7,7 @@
 mod clock;
 mod journal;
 mod metrics;
+pub mod output;
 mod progress;
 pub mod records;
 pub mod report;

@@ -1,10 +1,10 @@
 //! `--trace FILE`: writes the time spans of all ranks' steps to one file for a trace viewer.
 
 use super::clock::{Lap, Part};
-use super::metrics::create;
+use super::output::{self, create};
 use crate::show::Screen;
 use crate::show::trace::{self, Span, Track};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::parallel::Averaged;
 use shardlab::parallel::pipeline::{Instruction, Op, StepRecord, Work};
@@ -142,8 +142,7 @@ impl Trace {
             .chunks_exact(longest)
             .map(|rank| String::from_utf8_lossy(rank).into())
             .collect();
-        std::fs::write(path, trace::document(&ranks))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        output::write(path, &trace::document(&ranks))?;
         Ok(Some(path))
     }
 }

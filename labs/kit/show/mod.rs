@@ -8,7 +8,7 @@
 //! - `colour.rs`: what each colour means, on screens and on pages
 //! - `complaint.rs`: errors and notices
 //! - `progress.rs`: the one line that moves, on a terminal that waits
-//! - `terminal.rs`: whether someone looks at it, and how wide it is
+//! - `terminal.rs`: whether someone looks at it, and its size; `above.rs`: what has left it
 //! - `table.rs`: a small table that stays within the width
 //! - `bars.rs`: the share of each part in a whole, and amounts on one scale
 //! - `plot/`: curves
@@ -29,6 +29,7 @@
 //! like the live one; and colour never says anything that the plain text does not say too. One
 //! character is taken to be one column wide; wide (East Asian) text may run over.
 
+pub mod above;
 mod activity;
 mod bars;
 mod colour;

@@ -1,9 +1,9 @@
 //! The screen: its width, its colours, and the line forms that all labs share.
 
 use super::colour::{self, Hue};
-use super::progress;
 use super::terminal::{DEFAULT_WIDTH, asked_width, is_looked_at, width_of_stderr, width_of_stdout};
 use super::text::{LongWords, columns, fold, pad_left, pad_right};
+use super::{above, progress};
 use shardlab::error::is_hidden;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -96,6 +96,8 @@ impl Screen {
     /// When stdout cannot be written the process ends here, without a panic: `lab03 | head` is an
     /// ordinary thing to do and no error of the lab.
     pub fn say(&self, text: impl Display) {
+        let text = text.to_string();
+        above::count(&text);
         let written = progress::erased(|| writeln!(io::stdout().lock(), "{text}"));
         if let Err(error) = written {
             if error.kind() != io::ErrorKind::BrokenPipe {

@@ -311,13 +311,16 @@ impl Search<'_> {
         let granted = match (&nodes.file, &nodes.slurm) {
             // The user's own file counts as the user's word, as --per-node does.
             (Some((_, file)), _) if given && file.counts => Some(file.ranks()),
-            (Some(_), _) if given => {
-                let each = self.environment.number(asked)?;
-                each.map(|each| (all(each), asked.into()))
-            }
+            (Some(_), _) if given => match self.of_job("SLURM_TASKS_PER_NODE", nodes) {
+                Some((slots, _)) => Some((slots, "SLURM_TASKS_PER_NODE".into())),
+                None => {
+                    let each = self.environment.number(asked)?;
+                    each.map(|each| (all(each), asked.into()))
+                }
+            },
             (Some((_, file)), _) => self.numbers.by_pbs(file, machine.is_some())?,
-            (None, Some(scope)) => self.numbers.by_slurm(scope, nodes.names.len())?,
-            (None, None) => None,
+            (None, Some(scope)) => self.numbers.by_slurm(scope, &nodes.names)?,
+            (None, None) => elsewhere::slots_here(self.environment)?,
         };
         if let Some(granted) = granted {
             return Ok(granted);
@@ -355,7 +358,7 @@ impl Search<'_> {
             }
             // srun's -c counts the same CPUs: cores at one site, hardware threads at a different
             // one.
-            if let Some((cpus, list)) = self.cpus_of(nodes) {
+            if let Some((cpus, list)) = self.of_job("SLURM_JOB_CPUS_PER_NODE", nodes) {
                 let each = cpus.iter().zip(slots).map(|(cpus, &slots)| cpus / slots.max(1));
                 let depth = each.min().unwrap_or(1).max(1);
                 return Ok((depth, format!("SLURM_JOB_CPUS_PER_NODE={list} / ranks of a node")));
@@ -375,16 +378,16 @@ impl Search<'_> {
         Ok(((cores / per_node).max(1), format!("{cores} cores{apart} / {per_node} ranks")))
     }
 
-    /// The CPUs that Slurm's job has on each of `nodes`, and the variable's value; `None` if it
-    /// does not name them all.
-    fn cpus_of(&self, nodes: &Nodes) -> Option<(Vec<usize>, String)> {
+    /// What a variable of Slurm's job counts for each of `nodes`, and its value; `None` if it does
+    /// not name them all.
+    fn of_job(&self, counts: &str, nodes: &Nodes) -> Option<(Vec<usize>, String)> {
         let set = |name: &str| self.environment.variable(name);
         let all = slurm_hosts(&set(JOB.list).or(set(OLD.list))?).ok()?;
-        let list = set("SLURM_JOB_CPUS_PER_NODE")?;
-        let cpus = slurm_counts(&list).ok()?;
+        let list = set(counts)?;
+        let counts = slurm_counts(&list).ok()?;
         let of = |name: &String| {
             let place = all.iter().position(|other| other == name)?;
-            cpus.get(place).copied().filter(|_| cpus.len() == all.len())
+            counts.get(place).copied().filter(|_| counts.len() == all.len())
         };
         let found: Option<Vec<usize>> = nodes.names.iter().map(of).collect();
         Some((found?, list))

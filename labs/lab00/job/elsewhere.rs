@@ -2,6 +2,7 @@
 //! many devices a node of Aurora shows.
 
 use super::environment::Environment;
+use super::granted::Slots;
 use shardlab::error::BadInput;
 use std::collections::BTreeSet;
 
@@ -77,6 +78,13 @@ pub(super) fn scheduler(environment: &Environment) -> Option<(&'static str, Stri
         )
     };
     Some((name, sentence))
+}
+
+/// Ranks that Grid Engine granted to a job of this node alone, and the variable that says so.
+pub(super) fn slots_here(environment: &Environment) -> Result<Option<Slots>, BadInput> {
+    let slots = environment.number("NSLOTS")?;
+    let alone = environment.variable("PE_HOSTFILE").is_none();
+    Ok(slots.filter(|_| alone).map(|slots| (vec![slots], "NSLOTS".to_string())))
 }
 
 /// The devices that Level Zero shows on a node of Aurora, which has six GPUs of two tiles, and the

@@ -4,6 +4,7 @@
 use super::environment::Environment;
 use super::hosts::{Form, HostFile, in_nodes, slurm_counts};
 use shardlab::error::BadInput;
+use std::path::Path;
 
 /// Slurm's variables of a step or of a job. A step overwrites those of its job that have no JOB in
 /// their names, so one is never read by the other's. An empty name is not read.
@@ -94,7 +95,13 @@ impl Numbers<'_> {
     }
 
     /// By Slurm, for the nodes of a scope.
-    pub(super) fn by_slurm(&mut self, scope: &Scope, nodes: usize) -> Granted {
+    pub(super) fn by_slurm(&mut self, scope: &Scope, names: &[String]) -> Granted {
+        let nodes = names.len();
+        if scope.list != STEP.list
+            && let Some(slots) = self.arbitrary(names)
+        {
+            return Ok(Some((slots, "SLURM_HOSTFILE".into())));
+        }
         let shell = is_shell(self.environment);
         let total = self.environment.number(scope.total)?;
         let counts = self.environment.variable(scope.counts);
@@ -142,6 +149,18 @@ impl Numbers<'_> {
         Ok(self.by_numbers(names, nodes, total, most))
     }
 
+    /// By the file with a line for each rank, in the distribution that asks for one: Slurm counts
+    /// no ranks by node then.
+    fn arbitrary(&self, names: &[String]) -> Option<Vec<usize>> {
+        let set = |name: &str| self.environment.variable(name);
+        set("SLURM_DISTRIBUTION").filter(|name| name == "arbitrary")?;
+        let path = set("SLURM_HOSTFILE")?;
+        let text = (self.environment.read)(Path::new(&path)).ok()?;
+        let of = |name: &String| text.lines().filter(|line| line.trim() == name).count();
+        let slots: Vec<usize> = names.iter().map(of).collect();
+        slots.iter().all(|&slots| slots > 0).then_some(slots)
+    }
+
     /// By the number of all ranks, divided as evenly as it goes, or else by the number that was
     /// asked for each node of the list. Each node gets one rank at least.
     fn by_numbers(
@@ -165,8 +184,9 @@ impl Numbers<'_> {
     }
 }
 
-/// So many ranks among nodes with this room, one for each node in turn.
-fn divided(ranks: usize, room: &[usize]) -> Vec<usize> {
+/// So many ranks among nodes with this room, one for each node in turn: so does a step of Slurm's,
+/// in each of its distributions but `arbitrary`.
+pub(super) fn divided(ranks: usize, room: &[usize]) -> Vec<usize> {
     let mut slots = vec![0; room.len()];
     let mut left = ranks.min(room.iter().sum());
     while left > 0 {

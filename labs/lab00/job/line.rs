@@ -1,6 +1,7 @@
 //! The launch line: one job in the flags of each launcher.
 
 use super::discover::{Job, Scheduler};
+use super::granted::divided;
 use super::hosts::{Form, Host};
 use shardlab::error::BadInput;
 use std::fmt;
@@ -161,7 +162,29 @@ impl Launcher {
             }
             Launcher::Threads => Vec::new(),
         };
-        Ok(Line { launcher: self, words, ranks })
+        Ok(Line { launcher: self, words, ranks, hosts: self.places(job, ranks) })
+    }
+
+    /// How many ranks come to which node.
+    fn places(self, job: &Job, ranks: usize) -> Vec<Host> {
+        let mut hosts = job.hosts[..nodes_for(job, ranks)].to_vec();
+        let room: Vec<usize> = hosts.iter().map(|host| host.slots).collect();
+        let slots = match self {
+            Launcher::Threads => vec![ranks],
+            Launcher::Srun { .. } => divided(ranks, &room),
+            _ => {
+                let mut left = ranks;
+                let full = |room| {
+                    let here = left.min(room);
+                    left -= here;
+                    here
+                };
+                room.into_iter().map(full).collect()
+            }
+        };
+        hosts.truncate(slots.len());
+        hosts.iter_mut().zip(slots).for_each(|(host, slots)| host.slots = slots);
+        hosts
     }
 }
 
@@ -288,6 +311,8 @@ pub struct Line {
     pub words: Vec<String>,
     /// How many ranks it starts.
     pub ranks: usize,
+    /// How many of them on which node.
+    pub hosts: Vec<Host>,
 }
 
 impl Line {
@@ -300,6 +325,22 @@ impl Line {
             command.extend(["--ranks".to_string(), self.ranks.to_string()]);
         }
         command
+    }
+
+    /// How many ranks come to which node, in words.
+    pub fn by_node(&self) -> String {
+        const SHOWN: usize = 8;
+        let Line { ranks, hosts, .. } = self;
+        let each = hosts.first().map_or(0, |host| host.slots);
+        if hosts.len() > SHOWN && hosts.iter().all(|host| host.slots == each) {
+            return format!("{ranks} ranks, {each} on each of {} nodes", hosts.len());
+        }
+        let one = |host: &Host| format!("{} {}", host.name, host.slots);
+        let mut shown: Vec<String> = hosts.iter().take(SHOWN).map(one).collect();
+        if hosts.len() > SHOWN {
+            shown.push(format!("and so on, {} nodes", hosts.len()));
+        }
+        format!("{ranks} ranks: {}", shown.join(", "))
     }
 
     /// The line that hands ranks a variable of the launcher's environment. Only Open MPI has to be

@@ -6,6 +6,7 @@
 
 use super::discover::Job;
 use super::line::{Launcher, quote};
+use kit::output;
 use shardlab::error::{BadInput, printable};
 use std::ffi::OsString;
 use std::path::Path;
@@ -130,7 +131,7 @@ pub fn save(
     std::fs::write(path, text).map_err(|error| {
         BadInput::new(
             format!("cannot write --jobenv {}: {error}", path.display()),
-            "name a file in a folder that exists",
+            output::help(&error, "name a file in a folder that exists"),
         )
     })?;
     Ok(count)

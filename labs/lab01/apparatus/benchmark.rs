@@ -4,13 +4,13 @@
 use super::bandwidth::{algbw, busbw, fit};
 use super::call::Way;
 use super::counts::Count;
+use kit::output;
 use kit::show::{Plot, Screen, Series, bytes_binary, seconds, significant, table};
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::comm::{Comm, Reduce, Result};
 use shardlab::error::BadInput;
 use shardlab::launch;
-use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
 
@@ -224,10 +224,8 @@ pub fn ensure_writable(path: &Path, times: bool) -> std::result::Result<(), BadI
             help,
         ));
     }
-    let open = || File::options().create(true).append(true).open(path);
     if launch::is_first_process() {
-        let help = "give --json a file that can be written";
-        open().map_err(|error| BadInput::new(format!("{}: {error}", path.display()), help))?;
+        output::ensure_writable("json", path)?;
     }
     Ok(())
 }

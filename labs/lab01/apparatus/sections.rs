@@ -5,6 +5,7 @@ use super::{Feed, Store, Way, benchmark, feeding, picture, predict};
 use crate::flags::Study;
 use anyhow::{Context, Result};
 use kit::OtherWork;
+use kit::output;
 use kit::show::{Screen, bytes_decimal, thousands};
 use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::comm::{Comm, Reduce};
@@ -210,8 +211,7 @@ fn write(study: &Study, times: serde_json::Value) -> Result<()> {
     let Some(path) = &study.flags.json else {
         return Ok(());
     };
-    std::fs::write(path, format!("{times:#}\n"))
-        .with_context(|| format!("cannot write {}", path.display()))
+    output::write(path, &format!("{times:#}\n"))
 }
 
 /// Shows how long ranks wait for their batches. Returns whether each rank got its own.

@@ -3,14 +3,13 @@
 
 use super::mlp::MlpConfig;
 use super::profile::{Profile, Stamps};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use kit::OtherWork;
 use kit::records::{Record, Records};
 use kit::show::{Plot, Screen, Series, general, thousands};
-use kit::{Clock, LogFlags, report, trace};
+use kit::{Clock, LogFlags, output, report, trace};
 use serde::Serialize;
 use shardlab::comm::Comm;
-use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Averaged;
 use shardlab::tensor::Precision;
@@ -84,11 +83,7 @@ impl<'a> Iterations<'a> {
     ) -> Result<Iterations<'a>> {
         let records = Records::open(comm, screen, Some(log))?;
         if comm.rank() == 0 {
-            std::fs::create_dir_all(&config.out).map_err(|error| {
-                let what =
-                    format!("cannot make the folder --out {}: {error}", config.out.display());
-                BadInput::new(what, "name a folder that can be written")
-            })?;
+            output::make_folder("out", &config.out)?;
         }
         Ok(Iterations {
             config,
@@ -227,8 +222,7 @@ impl<'a> Iterations<'a> {
 }
 
 fn save(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, format!("{text}\n"))
-        .with_context(|| format!("cannot write {}", path.display()))
+    output::write(path, &format!("{text}\n"))
 }
 
 #[cfg(test)]

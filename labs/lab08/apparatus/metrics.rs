@@ -3,10 +3,9 @@
 use super::Job;
 use crate::skipping::{AttemptedStep, Outcome};
 use anyhow::Result;
-use kit::MetricsFile;
+use kit::{MetricsFile, output};
 use serde::Serialize;
 use shardlab::comm::Comm;
-use shardlab::error::BadInput;
 use std::path::PathBuf;
 
 /// The default name of a run's metrics, in the run's folder.
@@ -34,10 +33,7 @@ impl Metrics {
         let asked = job.flags.metrics.clone();
         let is_first = comm.rank() == 0;
         if is_first && asked.is_none() {
-            std::fs::create_dir_all(&job.folder).map_err(|error| {
-                let what = format!("cannot make the folder {}: {error}", job.folder.display());
-                BadInput::new(what, "give --out a folder that can be written")
-            })?;
+            output::make_folder("out", &job.folder)?;
         }
         let path = asked.unwrap_or_else(|| job.folder.join(METRICS));
         let file = MetricsFile::create(Some(&*path).filter(|_| is_first))?;

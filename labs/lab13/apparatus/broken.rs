@@ -1,6 +1,5 @@
 //! Mistakes of expert parallelism. Each was in a released program.
 
-use super::job::params;
 use super::routed::ENOUGH;
 use kit::parity::{set_gradients, stored_gradients};
 use shardlab::error::BadInput;
@@ -133,7 +132,7 @@ impl Break {
     ) -> anyhow::Result<()> {
         match self {
             Break::AverageAll => {
-                let params = params(training);
+                let params = &training.stages.chunks[0].params;
                 let mut gradients = stored_gradients(params);
                 for spec in params.specs().iter().filter(|spec| spec.whole.expert) {
                     let ranks = training.strategy.expert as f32;

@@ -110,8 +110,8 @@ pub fn table_of_bytes(screen: &Screen, sent: &Sent) -> String {
         ],
     ];
     let heads = ["one layer", "copies", "even load", "bytes", "of them"];
-    let words = "Copies of a token that leave its rank; bytes of all ranks, both passes.";
-    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(words, 2))
+    let words = "A token's copies, one for each of its experts, that leave its rank; all bytes:";
+    format!("{}\n{}", screen.wrap(words, 2), table(screen, &heads, &rows))
 }
 
 /// Experts and ranks of the picture.

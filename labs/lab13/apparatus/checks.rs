@@ -50,9 +50,10 @@ pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found)
     let right = first.all(|(strategy, taken)| sends_as_expected(config, strategy, taken));
     let shown: Vec<String> =
         all.iter().map(|one| bytes_decimal(one.taken.all_sent as f64)).collect();
+    let by: Vec<String> = all.iter().map(|one| one.strategy.expert.to_string()).collect();
     checks.check(
         right,
-        "bytes: averages, copies, counts",
+        &format!("bytes with ep={}, as counted", by.join(", ")),
         &shown.join(", "),
         "ranks sent other bytes than averages, copies and counts have",
     );

@@ -2,7 +2,6 @@
 
 use super::broken::Break;
 use super::broken_layers::layers;
-use super::one_rank::{OneRank, replay};
 use super::routed::Routed;
 use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
@@ -183,7 +182,7 @@ impl Job<'_> {
         })
     }
 
-    /// Takes a step, beside `one` rank's.
+    /// Takes a step over its `passes`.
     ///
     /// # Errors
     /// As [`Job::compute`], and if the norm is not finite.
@@ -192,11 +191,9 @@ impl Job<'_> {
         watched: &mut Watched,
         world: &Comm,
         step: usize,
-        one: &OneRank,
+        passes: &[(Batch, Pass)],
     ) -> Result<Taken> {
-        let passes = self.draw(&watched.training, step)?;
-        replay(self, &watched.training, step, one, &passes)?;
-        let mut taken = self.compute(watched, world, &passes)?;
+        let mut taken = self.compute(watched, world, passes)?;
         let before = world.total_traffic().bytes;
         taken.norm = watched.training.update(step)?;
         taken.add_bytes(&watched.training, world, before)?;

@@ -30,7 +30,7 @@ pub use checks::{Found, Trained, check, check_training};
 pub use job::{Job, Taken, biases};
 pub use load::{dropped, heat};
 pub use measured::{Measured, measure};
-pub use one_rank::OneRank;
+pub use one_rank::{OneRank, replay};
 pub use resumed::resumed;
 pub use routed::{Routed, even_copies, even_ranks};
 pub use waiting::waiting;

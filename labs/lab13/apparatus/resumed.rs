@@ -3,7 +3,7 @@
 use super::broken::Break;
 use super::job::{Job, params};
 use anyhow::{Context, Result};
-use shardlab::checkpoint::{Checkpoints, Resume};
+use shardlab::checkpoint::{Checkpoints, Claim, Resume};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::same_bits;
 use shardlab::parallel::Strategy;
@@ -15,6 +15,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Steps before the checkpoint.
 const BEFORE: usize = 2;
 
+/// How the name of a checkpoint's folder begins.
+const FOLDER: &str = "resumed-";
+
 /// How many parameters a job has not got back bit by bit, on all ranks together. `dir` has the
 /// checkpoint meanwhile.
 ///
@@ -25,7 +28,10 @@ pub fn resumed(job: &Job, strategy: &Strategy, world: &Comm, dir: &Path) -> Resu
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut number = [now.as_nanos() as u64];
     world.broadcast(&mut number, 0)?;
-    let dir = dir.join(format!("resumed-{}", number[0]));
+    if world.rank() == 0 {
+        remove_left(dir);
+    }
+    let dir = dir.join(format!("{FOLDER}{}", number[0]));
     let mut first = job.begin(strategy, world)?.training;
     let checkpoints = Checkpoints::new(&dir, 1, first.job(job.text), world).scratch();
     for step in 0..BEFORE {
@@ -54,6 +60,16 @@ pub fn resumed(job: &Job, strategy: &Strategy, world: &Comm, dir: &Path) -> Resu
             .with_context(|| format!("cannot remove {}", dir.display()))?;
     }
     Ok(lost[0] as usize)
+}
+
+/// Removes the folders of runs that were killed.
+fn remove_left(dir: &Path) {
+    for folder in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_ours = folder.file_name().to_string_lossy().starts_with(FOLDER);
+        if is_ours && Claim::is_left(&folder.path()) {
+            std::fs::remove_dir_all(folder.path()).ok();
+        }
+    }
 }
 
 /// This rank's parameters in f32.

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         }),
         ("2 ranks: copies go there and come back", |evidence| {
             let rank0 = vec![[0, 2], [3, 2], [1, 3]];
-            let rank1 = vec![[1, 0], [2, 0], [3, 1]];
+            let rank1 = vec![[1, 0], [2, 3], [3, 1]];
             sums(evidence, &Case::new(4, vec![rank0, rank1]))
         }),
         ("3 ranks: one of them gets most copies", |evidence| {
@@ -261,6 +261,22 @@ fn told(evidence: &mut Evidence, case: &Case, error: &str) {
     println!("{error}");
     let first = error.lines().next().unwrap_or_default();
     evidence.row(false, "the ranks", "exchange", first);
+    if let Some([counted, there]) = rows_of_counts(case, error) {
+        let of_some = |has: &dyn Fn(usize) -> [usize; 2]| (0..case.ranks()).any(|rank| has(rank) == [counted, there]);
+        let copies = |rank: usize| case.copies(rank).len();
+        evidence.means_if(
+            of_some(&|rank| [case.chosen[rank].len(), copies(rank)]),
+            format!("You send {there} rows and announce {counted}: as many as there are tokens. A token leaves once for each of its choices."),
+        );
+        evidence.means_if(
+            of_some(&|rank| [copies(rank), case.arrived(rank).len()]),
+            format!(
+                "You send {there} rows back and announce {counted}, those of the way there. As many rows leave as have arrived: on the \
+                 way back `sends` and `expects` change places."
+            ),
+        );
+        evidence.means(format!("You have {there} rows and announce {counted}. A row is a copy: one for each choice of each token."));
+    }
     evidence.means_if(
         error.contains("must add up to"),
         "The counts of `all_to_all_v` are numbers, and a row has `width` of them. `sends` has to add up to what you send, and \
@@ -285,6 +301,17 @@ fn told(evidence: &mut Evidence, case: &Case, error: &str) {
         "The ranks met in different calls, or some in none. All of them make the same calls in the same order, whatever they have \
          to send.",
     );
+}
+
+/// The rows that counts announce, and those that there are, where both are whole rows.
+fn rows_of_counts(case: &Case, error: &str) -> Option<[usize; 2]> {
+    let number = |before: &str| {
+        let (_, rest) = error.split_once(before)?;
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse::<usize>().ok().filter(|numbers| numbers % case.width == 0)
+    };
+    let both = [number(" ranks add up to ")?, number("must add up to the ")?];
+    Some(both.map(|numbers| numbers / case.width))
 }
 
 fn sums(evidence: &mut Evidence, case: &Case) -> Result<()> {
@@ -406,7 +433,7 @@ fn compared(evidence: &mut Evidence, case: &Case, answers: &[Answer]) {
     evidence.means_if(
         is(Way::Unsorted),
         "Copies leave in the order of the tokens, and the counts say how many each expert gets: the first ones go to expert 0, \
-         whatever they have chosen. Bring copies into the order of their experts first.",
+         whatever they have chosen. Bring copies into the order of their experts first; sorted by rank alone is not enough.",
     );
     evidence.means_if(
         [Way::NotBack, Way::NotBackByExpert, Way::NotBackButWeights].map(is).contains(&true),

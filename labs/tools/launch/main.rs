@@ -93,6 +93,9 @@ fn launch() -> Result<ExitCode> {
         };
         eprintln!("launch: {why}ranks are threads{where_to}");
     }
+    if !job.is_local() && launcher != Launcher::Threads {
+        eprintln!("launch: {}", line.by_node());
+    }
     // The line is the output of --print; before a run it goes where it does not mix with the
     // program's own.
     if args.print {

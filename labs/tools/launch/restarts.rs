@@ -6,7 +6,8 @@
 //!
 //! A job can end for three reasons that a restart does not remove: its input is bad, its reader has
 //! closed the pipe, or a person or the scheduler has ended it. The last is known by the signal, but
-//! not where that is SIGKILL: the system sends it as well, to a process for which no memory is left.
+//! not where that is SIGKILL: the system sends it as well, to a process for which no memory is
+//! left.
 
 use super::signals;
 use kit::RESTART_COUNT;

@@ -11,6 +11,7 @@
 use anyhow::{Context, Result};
 use clap::Parser;
 use kit::help;
+use kit::output;
 use kit::show::{self, Plot, Screen, Series};
 use lab02::MlpConfig;
 use shardlab::comm::Reduce;
@@ -55,6 +56,9 @@ fn main() -> ExitCode {
 
 fn run(args: Args) -> Result<()> {
     let screen = Screen::detect(args.ascii);
+    if let Some(path) = &args.svg {
+        output::ensure_writable("svg", path)?;
+    }
     let one = noise(1)?;
     let mut rows = Vec::new();
     for ranks in [1, 2, 4, 8] {
@@ -98,8 +102,7 @@ fn run(args: Args) -> Result<()> {
         for (name, losses) in &curves {
             plot = plot.series(Series::line(name, losses.iter().copied()));
         }
-        std::fs::write(path, plot.svg() + "\n")
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        output::write(path, &(plot.svg() + "\n"))?;
     }
     Ok(())
 }

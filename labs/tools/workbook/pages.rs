@@ -103,7 +103,7 @@ fn missing(folder: &Path, moved: &Rc<Cell<Instant>>) -> Response<Part> {
 
 fn of_file(opened: Opened, kind: &str, moved: &Rc<Cell<Instant>>) -> Response<Part> {
     let length = opened.length;
-    let file = Some(Sent { left: length, opened, moved: moved.clone() });
+    let file = Some(Sent { left: length, opened, moved: moved.clone(), yields: false });
     let mut answer = Response::new(Part { text: Bytes::new(), file });
     put(&mut answer, header::CONTENT_TYPE, kind);
     put(&mut answer, header::CONTENT_LENGTH, &length.to_string());
@@ -247,6 +247,9 @@ struct Sent {
     opened: Opened,
     left: u64,
     moved: Rc<Cell<Instant>>,
+    /// Whether others have their turn before the next bytes. A socket takes millions of them at
+    /// once, and all connections share one thread.
+    yields: bool,
 }
 
 impl Sent {
@@ -257,6 +260,7 @@ impl Sent {
         let mut bytes = vec![0; self.left.min(CHUNK) as usize];
         self.opened.file.read_exact(&mut bytes)?;
         self.left -= bytes.len() as u64;
+        self.yields = true;
         let about = self.opened.file.metadata()?;
         if about.len() != self.opened.length || modified(&about)? != self.opened.modified {
             return Err(io::Error::other("the file has changed"));
@@ -271,8 +275,14 @@ impl Body for Part {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(file) = &mut self.file
+            && std::mem::take(&mut file.yields)
+        {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         // Reading waits for the disk, and all connections with it: a thread for that could not
         // always be started, and a folder that is slow is slow for all of them.
         Poll::Ready(if self.is_end_stream() {
@@ -291,5 +301,34 @@ impl Body for Part {
     fn size_hint(&self) -> SizeHint {
         let left = self.file.as_ref().map_or(self.text.len() as u64, |file| file.left);
         SizeHint::with_exact(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    /// A large file leaves in parts, and between two of them all other connections have a turn,
+    /// however much the socket takes.
+    #[test]
+    fn others_have_their_turn_between_parts_of_a_large_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("large");
+        let length = 5 * CHUNK / 2;
+        std::fs::write(&path, vec![7; length as usize]).unwrap();
+        let opened = Opened::new(File::open(&path).unwrap()).unwrap();
+        let moved = Rc::new(Cell::new(Instant::now()));
+        let sent = Sent { opened, left: length, moved, yields: false };
+        let mut part = Part { text: Bytes::new(), file: Some(sent) };
+        let mut context = Context::from_waker(Waker::noop());
+        for bytes in [CHUNK, CHUNK, CHUNK / 2] {
+            let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut part).poll_frame(&mut context) else {
+                panic!("no part of {bytes} bytes");
+            };
+            assert_eq!(frame.into_data().unwrap().len() as u64, bytes);
+            assert!(bytes < CHUNK || Pin::new(&mut part).poll_frame(&mut context).is_pending());
+        }
+        assert!(part.is_end_stream());
     }
 }

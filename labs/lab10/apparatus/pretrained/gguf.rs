@@ -5,14 +5,14 @@
 
 use super::files::{INDEX, ONE};
 use super::instead::JOIN_PIECES;
-use super::metadata::{self, Metadata, incomplete};
+use super::metadata::{self, FREQUENCIES, Metadata, incomplete};
 use super::{CONFIG, FETCH_AGAIN, METADATA, about, check, listed, of_other_shape, unreadable};
-use candle_core::quantized::gguf_file::Content;
+use candle_core::quantized::gguf_file::{Content, VersionedMagic};
 use candle_core::{Device, Result as CandleResult};
 use kit::config_json::some;
 use shardlab::error::BadInput;
 use shardlab::files;
-use shardlab::plan::{ModelShape, Named};
+use shardlab::plan::{ModelShape, Named, Rope};
 use shardlab::tensor::Spec;
 use std::io::Cursor;
 use std::ops::Range;
@@ -97,13 +97,51 @@ fn ensure_complete(path: &Path, length: usize, content: &Content) -> Result<(), 
     Err(BadInput::new(what, if is_part { JOIN_PIECES } else { FETCH_AGAIN }))
 }
 
+/// Refuses tensors that share bytes, stand off the file's alignment, or have one name. Each has its
+/// own bytes in every file that a program has written; candle reads them wherever they are.
+fn ensure_apart(file: &[u8], content: &Content) -> Result<(), BadInput> {
+    let again = |what: String| Err(BadInput::new(what, FETCH_AGAIN));
+    // Behind the magic number and the version, which is 4 bytes as it is.
+    let listed = file
+        .get(8..16)
+        .and_then(|count| Some(u64::from_le_bytes(count.try_into().ok()?)));
+    let names = content.tensor_infos.len();
+    let is_first = matches!(content.magic, VersionedMagic::GgufV1);
+    if !is_first && listed != Some(names as u64) {
+        let listed = listed.unwrap_or_default();
+        return again(format!("its header lists {listed} tensors, and {names} names"));
+    }
+    let alignment = content.metadata.get("general.alignment").and_then(|n| n.to_u32().ok());
+    let alignment = u64::from(alignment.unwrap_or(32));
+    let mut places: Vec<(u64, u64, &str)> = Vec::new();
+    for (name, info) in &content.tensor_infos {
+        if info.offset % alignment != 0 {
+            let what = format!("{name} begins at byte {} of the tensors", info.offset);
+            return again(format!("{what}, which is no multiple of the alignment, {alignment}"));
+        }
+        let blocks = info.shape.elem_count().div_ceil(info.ggml_dtype.block_size());
+        let end = info.offset + (blocks * info.ggml_dtype.type_size()) as u64;
+        places.push((info.offset, end, name));
+    }
+    places.sort_unstable();
+    for pair in places.windows(2) {
+        let [(_, end, one), (start, _, other)] = pair else {
+            continue;
+        };
+        if end > start {
+            return again(format!("{one} and {other} share bytes"));
+        }
+    }
+    Ok(())
+}
+
 impl Gguf {
     /// Opens a file. `config` is the shape of a config.json beside it. Returns notes, too.
     pub fn open(path: &Path, config: Option<&ModelShape>) -> Result<(Gguf, Vec<String>), BadInput> {
         let as_gguf = |error| about(format!("cannot read {} as GGUF", path.display()), error);
         let file = files::map(path).map_err(|error| as_gguf(incomplete(error.to_string())))?;
         let content = header(&file).map_err(as_gguf)?;
-        let (shape, notes) = Metadata(&content).model(config).map_err(as_gguf)?;
+        let (shape, mut notes) = Metadata(&content).model(config).map_err(as_gguf)?;
         let own = |(name, dims): Named| (gguf_name(&name), dims);
         let named: Vec<Named> = shape.named().into_iter().map(own).collect();
         let there = content.tensor_infos.iter();
@@ -111,8 +149,42 @@ impl Gguf {
         let described = if config.is_some() { CONFIG } else { METADATA };
         check(path, described, &named, there.collect())?;
         ensure_complete(path, file.len(), &content).map_err(as_gguf)?;
+        ensure_apart(&file, &content).map_err(as_gguf)?;
         let gguf = Gguf { path: path.into(), shape, content, last: Mutex::default() };
+        notes.extend(gguf.compare_frequencies().map_err(as_gguf)?);
         Ok((gguf, notes))
+    }
+
+    /// Compares RoPE's frequencies that the file describes with those of the shape, which may be
+    /// config.json's. Returns a note where the file says nothing of a scaling.
+    fn compare_frequencies(&self) -> Result<Option<String>, BadInput> {
+        let Some(rope) = self.shape.llama().map(|llama| llama.rope) else {
+            return Ok(None);
+        };
+        if !self.content.tensor_infos.contains_key(FREQUENCIES) {
+            let note = "config.json scales RoPE's frequencies, and the GGUF file does not: they are scaled";
+            return Ok(rope.scaling.map(|_| note.to_string()));
+        }
+        let factors = self.dequantized(FREQUENCIES);
+        let factors = factors.map_err(|error| incomplete(in_one_line(&error)))?;
+        let plain = Rope { scaling: None, ..rope }.frequencies(self.shape.head());
+        let scaled = rope.frequencies(self.shape.head());
+        let same = |((plain, scaled), factor): ((&f64, &f64), &f32)| {
+            (plain / scaled - f64::from(*factor)).abs() < 1e-3 * plain / scaled
+        };
+        if factors.len() == plain.len() && plain.iter().zip(&scaled).zip(&factors).all(same) {
+            return Ok(None);
+        }
+        let how = if rope.scaling.is_some() {
+            "otherwise"
+        } else {
+            "not at all"
+        };
+        let what = format!("its {FREQUENCIES} scales RoPE, and config.json beside it {how}");
+        Err(BadInput::new(
+            what,
+            "give the config.json of the model that the file was made of",
+        ))
     }
 
     /// Reads some elements of a parameter. The whole tensor is dequantized for that, once for all

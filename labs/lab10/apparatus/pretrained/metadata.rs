@@ -14,6 +14,9 @@ const ANY_VALUE: &str = "
     general. imatrix. llama.context_length llama.rope.scaling. llama.tensor_data_layout
     mradermacher. quantize. split. tokenizer.";
 
+/// A factor for each of RoPE's frequencies, by which llama.cpp divides it.
+pub(super) const FREQUENCIES: &str = "rope_freqs.weight";
+
 const LLAMAS: &str =
     "models that run here are Llama 2, 3, 3.1 and 3.2, SmolLM2, TinyLlama and the like";
 pub(super) const JOIN: &str = "join the parts: llama-gguf-split --merge FIRST-PART MODEL.gguf";
@@ -119,7 +122,7 @@ impl Metadata<'_> {
                 untied(config)
             }
             Some(config) => *config,
-            None if has("rope_freqs.weight") => {
+            None if has(FREQUENCIES) => {
                 let how = "config.json, which says how, is not beside it";
                 return Err(incomplete(format!("it scales RoPE's frequencies, and {how}")));
             }

@@ -7,7 +7,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use kit::config_json::to_config;
 use safetensors::tensor::{Dtype, TensorView};
-use shardlab::plan::{Family, LlamaExtra, Rope};
+use shardlab::plan::{Family, LlamaExtra, Rope, RopeScaling};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -553,6 +553,104 @@ fn a_config_beside_a_gguf_file_agrees_with_it() {
     let model = open(&head, &SHAPE).unwrap();
     assert!(!model.shape.tied() && model.notes[0].contains("output.weight: it is the head"));
     assert!(!head.open().unwrap().shape.tied());
+}
+
+/// The factors of RoPE's frequencies in a file are those of the config.json beside it: otherwise
+/// the model would write another text, without a word.
+#[test]
+fn a_scaling_that_only_one_of_two_files_knows_is_no_secret() {
+    let scaling = RopeScaling {
+        factor: 4.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_block: 16,
+    };
+    let with = |scaling| {
+        let mut llama = *SHAPE.llama().unwrap();
+        llama.rope.scaling = scaling;
+        ModelShape { family: Family::Llama(llama), ..SHAPE }
+    };
+    let scaled = with(Some(scaling));
+    let frequencies = |shape: &ModelShape| shape.llama().unwrap().rope.frequencies(shape.head());
+    let both = frequencies(&SHAPE).into_iter().zip(frequencies(&scaled));
+    let factors: Vec<f32> = both.map(|(plain, scaled)| (plain / scaled) as f32).collect();
+    let mut file = Written::llama();
+    file.tensors.insert("rope_freqs.weight".into(), (vec![factors.len()], factors));
+    let opened = |file: &Written, config: &ModelShape| {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config.json"), to_config(config).unwrap()).unwrap();
+        file.write(&dir.path().join("model.gguf"));
+        Pretrained::open(dir.path())
+    };
+    let model = opened(&file, &scaled).unwrap();
+    assert_eq!((model.shape, model.notes), (scaled, Vec::new()));
+    let refusal = |config: &ModelShape| opened(&file, config).err().unwrap().to_string();
+    assert!(refusal(&SHAPE).contains("scales RoPE, and config.json beside it not at all"));
+    let other = with(Some(RopeScaling { factor: 8.0, ..scaling }));
+    assert!(refusal(&other).contains("scales RoPE, and config.json beside it otherwise"));
+    assert!(file.open().err().unwrap().what.contains("config.json, which says how"));
+    let notes = opened(&Written::llama(), &scaled).unwrap().notes;
+    assert!(notes.len() == 1 && notes[0].contains("the GGUF file does not"), "{notes:?}");
+}
+
+/// The place of a tensor's offset in a file's header, behind its name, its dimensions and its type.
+fn offset_of(file: &[u8], name: &str) -> usize {
+    let begins = file.windows(name.len()).position(|bytes| bytes == name.as_bytes());
+    let behind = begins.unwrap() + name.len();
+    behind + 4 + 8 * file[behind] as usize + 4
+}
+
+/// Each tensor has its own bytes, where its file's alignment lets one begin, and a name of its own.
+#[test]
+fn tensors_of_a_gguf_file_stand_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    Written::llama().write(&path);
+    let whole = std::fs::read(&path).unwrap();
+    let [one, other] = ["blk.0.attn_q.weight", "blk.1.attn_q.weight"];
+    let refusal = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut file = whole.clone();
+        change(&mut file);
+        std::fs::write(&path, file).unwrap();
+        refused(&path).what
+    };
+    let at = |file: &[u8], name: &str| -> u64 {
+        let at = offset_of(file, name);
+        u64::from_le_bytes(file[at..at + 8].try_into().unwrap())
+    };
+    let set = |file: &mut Vec<u8>, name: &str, offset: u64| {
+        let at = offset_of(file, name);
+        file[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+    };
+    let shared = refusal(&|file| set(file, other, at(file, one)));
+    assert!(shared.contains("share bytes") && shared.contains("attn_q.weight"), "{shared}");
+    let odd = refusal(&|file| set(file, one, at(file, one) + 4));
+    assert!(
+        odd.contains(&format!("{one} begins at byte")) && odd.contains("alignment, 32"),
+        "{odd}"
+    );
+}
+
+/// A name that a header lists twice: a map has one of the two.
+#[test]
+fn a_gguf_file_names_each_tensor_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    let mut written = Written::llama();
+    written
+        .tensors
+        .insert("blk.0.attn_x.weight".into(), (vec![8, 8], vec![0.5; 64]));
+    written.write(&path);
+    let mut file = std::fs::read(&path).unwrap();
+    let extra = b"blk.0.attn_x.weight";
+    let at = file.windows(extra.len()).position(|bytes| bytes == extra).unwrap();
+    file[at..at + extra.len()].copy_from_slice(b"blk.0.attn_q.weight");
+    std::fs::write(&path, file).unwrap();
+    let error = refused(&path);
+    assert!(
+        error.what.contains("its header lists") && error.help.contains("etch"),
+        "{error}"
+    );
 }
 
 /// Several files in a folder: parts of one model, a projector beside it, or a choice.

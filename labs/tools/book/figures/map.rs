@@ -184,48 +184,57 @@ pub(super) fn small(here: &[&str]) -> String {
 /// Width of the full map.
 const FULL: f64 = 720.0;
 
-/// The map in full: a card for each cut.
+/// A card's size.
+const CARD: Point = (FULL / 2.0, 196.0);
+
+/// The map in full: a picture for each cut, so that a narrow page has them below each other.
 pub(super) fn full() -> String {
-    let mut page = Page::default();
-    let bottom = cards(&mut page, 0.0);
-    let title =
-        "Seven ways to divide a training: what each cuts, what it sends, and when it is the answer";
-    page.finish_wide(title, (FULL, bottom), 13.0)
+    let picture = |(i, each): (usize, &Cut)| {
+        let mut page = Page::default();
+        card(&mut page, (0.0, 0.0), each, i == 0);
+        let title =
+            format!("{}: what it cuts, what it sends, and when it is the answer", each.strategy);
+        page.finish_wide(&title, CARD, 13.0)
+    };
+    let all: Vec<String> = CUTS.iter().enumerate().map(picture).collect();
+    format!("<div class=\"cards\">\n{}\n</div>", all.join("\n"))
 }
 
+/// All cards, two in a row. Returns where they end.
 fn cards(page: &mut Page, top: f64) -> f64 {
-    const UNIT: f64 = 11.0;
-    const HIGH: f64 = 196.0;
-    const LINE: f64 = 17.0;
-    let legend = ["batch", "model", "state"];
     for (i, each) in CUTS.iter().enumerate() {
-        let left = FULL / 2.0 * (i % 2) as f64;
-        let y = top + HIGH * (i / 2) as f64;
-        page.text((left, y + 16.0), Anchor::Start, each.strategy);
-        cut(page, (left, y + 26.0), each, UNIT);
-        let places = [2.0, 5.0 + 2.6, 6.0 + 5.2 + 2.0].map(|parts| left + parts * UNIT);
-        for (words, x) in legend.into_iter().zip(places) {
-            page.text((x, y + 86.0), Anchor::Middle, words);
+        let corner = (CARD.0 * (i % 2) as f64, top + CARD.1 * (i / 2) as f64);
+        card(page, corner, each, i == 0);
+    }
+    top + CARD.1 * CUTS.len().div_ceil(2) as f64
+}
+
+/// What one cut divides and sends. `numbered`: with the devices' numbers, which are said once.
+fn card(page: &mut Page, (left, y): Point, each: &Cut, numbered: bool) {
+    const UNIT: f64 = 11.0;
+    const LINE: f64 = 17.0;
+    page.text((left, y + 16.0), Anchor::Start, each.strategy);
+    cut(page, (left, y + 26.0), each, UNIT);
+    let places = [2.0, 5.0 + 2.6, 6.0 + 5.2 + 2.0].map(|parts| left + parts * UNIT);
+    for (words, x) in ["batch", "model", "state"].into_iter().zip(places) {
+        page.text((x, y + 86.0), Anchor::Middle, words);
+    }
+    if numbered {
+        for device in 0..PARTS {
+            let x = left + wide(UNIT) + 40.0 + 28.0 * device as f64;
+            page.circle((x, y + 48.0), 9.0, format!("fill=\"{}\"", rank_colour(device)));
         }
-        // Four devices, in the order of their numbers: said once.
-        if i == 0 {
-            for device in 0..PARTS {
-                let x = left + wide(UNIT) + 40.0 + 28.0 * device as f64;
-                page.circle((x, y + 48.0), 9.0, format!("fill=\"{}\"", rank_colour(device)));
-            }
-            page.text((left + wide(UNIT) + 82.0, y + 76.0), Anchor::Middle, "devices 0 to 3");
-        }
-        let rows = [("cuts", each.cuts), ("sends", each.sends), ("when", each.when)];
-        let mut line = y + 106.0;
-        for (head, words) in rows {
-            page.text((left, line), Anchor::Start, head);
-            for words in words.split('|') {
-                page.text((left + 42.0, line), Anchor::Start, words);
-                line += LINE;
-            }
+        page.text((left + wide(UNIT) + 82.0, y + 76.0), Anchor::Middle, "devices 0 to 3");
+    }
+    let rows = [("cuts", each.cuts), ("sends", each.sends), ("when", each.when)];
+    let mut line = y + 106.0;
+    for (head, words) in rows {
+        page.text((left, line), Anchor::Start, head);
+        for words in words.split('|') {
+            page.text((left + 42.0, line), Anchor::Start, words);
+            line += LINE;
         }
     }
-    top + HIGH * CUTS.len().div_ceil(2) as f64
 }
 
 const MODELS: [&str; 4] = ["llama-3.2-1b", "llama-3-8b", "llama-3-70b", "llama-3.1-405b"];
@@ -239,27 +248,60 @@ pub(super) fn which() -> Result<String> {
     Ok(page.finish_wide(title, (FULL, bottom), 13.0))
 }
 
+/// The same as a table of a page, which fits on a phone.
+pub(super) fn which_table() -> Result<String> {
+    let heads: String = SIZES
+        .into_iter()
+        .map(|devices| format!("<th>{}</th>", of_devices(devices)))
+        .collect();
+    let mut rows = Vec::new();
+    for (name, plans) in fastest()? {
+        let cells: String = plans
+            .iter()
+            .map(|plan| format!("<td>{}</td>", plan.replace(" + ", "<br>")))
+            .collect();
+        rows.push(format!("<tr><th scope=\"row\">{name}</th>{cells}</tr>"));
+    }
+    Ok(format!(
+        "<table class=\"which\">\n<thead><tr><td></td>{heads}</tr></thead>\n<tbody>\n{}\n</tbody>\n</table>",
+        rows.join("\n")
+    ))
+}
+
+fn of_devices(devices: usize) -> String {
+    format!("{} H100", kit::show::thousands(devices as u64))
+}
+
+/// For each model its fastest plans, by the number of devices.
+fn fastest() -> Result<Vec<(&'static str, Vec<String>)>> {
+    let plan = |name: &str, devices: usize| {
+        let cluster = Device::named("h100-80g")
+            .and_then(|device| Cluster::new(device, "dgx-h100"))
+            .context("a device and a network of lab11")?;
+        let search = search(&TrainingJob::new(model(name)?, cluster, devices));
+        Ok(match search.by_degrees().first() {
+            Some(plan) => plan.strategy.words(),
+            None => "does not fit".to_string(),
+        })
+    };
+    let row =
+        |name| Ok((name, SIZES.into_iter().map(|size| plan(name, size)).collect::<Result<_>>()?));
+    MODELS.into_iter().map(row).collect()
+}
+
+/// The same as a picture. Returns where it ends.
 fn table(page: &mut Page, top: f64) -> Result<f64> {
     const ROW: f64 = 66.0;
     const LINE: f64 = 17.0;
     let column = |i: usize| 130.0 + (FULL - 130.0) / SIZES.len() as f64 * i as f64;
     for (i, devices) in SIZES.into_iter().enumerate() {
-        let words = format!("{} H100", kit::show::thousands(devices as u64));
-        page.text((column(i), top + 16.0), Anchor::Start, words);
+        page.text((column(i), top + 16.0), Anchor::Start, of_devices(devices));
     }
-    for (row, name) in MODELS.into_iter().enumerate() {
+    for (row, (name, plans)) in fastest()?.into_iter().enumerate() {
         let y = top + 26.0 + ROW * row as f64;
         page.line((0.0, y), (FULL, y), "stroke-opacity=\"0.3\"");
         page.text((0.0, y + LINE), Anchor::Start, name);
-        for (i, devices) in SIZES.into_iter().enumerate() {
-            let cluster = Device::named("h100-80g")
-                .and_then(|device| Cluster::new(device, "dgx-h100"))
-                .context("a device and a network of lab11")?;
-            let search = search(&TrainingJob::new(model(name)?, cluster, devices));
-            let words = match search.by_degrees().first() {
-                Some(plan) => plan.strategy.words(),
-                None => "does not fit".to_string(),
-            };
+        for (i, words) in plans.iter().enumerate() {
             for (line, words) in words.split(" + ").enumerate() {
                 page.text((column(i), y + LINE * (line + 1) as f64), Anchor::Start, words);
             }

@@ -188,6 +188,7 @@ pub fn figure(name: &str) -> Result<String> {
         "map-all" => map::small(&["data", "state", "matrices", "sequence", "layers"]),
         "map-full" => map::full(),
         "which" => map::which()?,
+        "which-table" => map::which_table()?,
         "poster" => map::poster()?,
         _ => {
             let (holdings, title) = holdings(name)?;

@@ -225,18 +225,21 @@ fn summary(given: &Given) -> Result<String, BadInput> {
 }
 
 fn exercises(given: &Given) -> String {
-    let section = |heading: String, exercises: &[Exercise]| {
-        let mut text = format!("## {heading}\n\n| exercise | title | minutes |\n|---|---|---:|");
+    // No link in a heading: the contents beside a page would show it without its words.
+    let section = |heading: String, page: &str, exercises: &[Exercise]| {
+        let mut text = format!(
+            "## {heading}\n\nIts page: [{page}]({page}.md)\n\n| exercise | title | minutes |\n|---|---|---:|"
+        );
         for Exercise { name, title, minutes, .. } in exercises {
             text += &format!("\n| `{name}` | {title} | {minutes} |");
         }
         text
     };
     let of_lab =
-        |lab: &Lab| section(format!("[{0} · {1}]({0}.md)", lab.name, lab.title), &lab.exercises);
+        |lab: &Lab| section(format!("{} · {}", lab.name, lab.title), &lab.name, &lab.exercises);
     let mut sections: Vec<String> = given.course.labs.iter().map(of_lab).collect();
     let ladder = &given.course.ladder;
-    sections.push(section(format!("[{}](ladder.md)", ladder.title), &ladder.exercises));
+    sections.push(section(ladder.title.clone(), "ladder", &ladder.exercises));
     sections.join("\n\n")
 }
 
