@@ -262,7 +262,9 @@ fn told(evidence: &mut Evidence, case: &Case, error: &str) {
     let first = error.lines().next().unwrap_or_default();
     evidence.row(false, "the ranks", "exchange", first);
     if let Some([counted, there]) = rows_of_counts(case, error) {
-        let of_some = |has: &dyn Fn(usize) -> [usize; 2]| (0..case.ranks()).any(|rank| has(rank) == [counted, there]);
+        let of_some = |has: &dyn Fn(usize) -> [usize; 2]| {
+            (0..case.ranks()).any(|rank| has(rank) == [counted, there])
+        };
         let copies = |rank: usize| case.copies(rank).len();
         evidence.means_if(
             of_some(&|rank| [case.chosen[rank].len(), copies(rank)]),
