@@ -2,7 +2,8 @@
 //!
 //! MPI's own minimum and maximum of floats keep a NaN or lose it, and take either of two zeros, as
 //! their library compares them, in an order of its own: ranks can end with different bits. So these
-//! two are ours, with one result in any order: a NaN wins, and 0.0 is above -0.0.
+//! two are ours, with one result in any order: a NaN wins, and 0.0 is above -0.0. So are those of
+//! u64, which MPICH 4.0.2 compares as if they were signed.
 
 use crate::comm::element::{Element, Reduce};
 use mpi::collective::{Operation, SystemOperation, UnsafeUserOperation};
@@ -34,6 +35,7 @@ impl InMpi {
     pub fn of<W: 'static>(op: Reduce) -> InMpi {
         let is = |id| TypeId::of::<W>() == id;
         let (f32s, f64s) = (is(TypeId::of::<f32>()), is(TypeId::of::<f64>()));
+        let u64s = is(TypeId::of::<u64>());
         let system = match op {
             Reduce::Sum | Reduce::Mean => SystemOperation::sum(),
             Reduce::Prod => SystemOperation::product(),
@@ -41,6 +43,8 @@ impl InMpi {
             Reduce::Max if f32s => return made(extreme::<f32, true>),
             Reduce::Min if f64s => return made(extreme::<f64, false>),
             Reduce::Max if f64s => return made(extreme::<f64, true>),
+            Reduce::Min if u64s => return made(extreme::<u64, false>),
+            Reduce::Max if u64s => return made(extreme::<u64, true>),
             Reduce::Min => SystemOperation::min(),
             Reduce::Max => SystemOperation::max(),
         };
