@@ -97,6 +97,26 @@ impl Board {
         failures
     }
 
+    /// Whether a rank below `rank` reports in full what `failure`, the failure of `rank`, would repeat.
+    /// A rank that was stopped by the failure of another one reports a single line.
+    pub fn lower_rank_reports(&self, rank: usize, failure: &CommError) -> bool {
+        let CommError::RankFailed { why: own, .. } = failure else {
+            return false;
+        };
+        let own_line = own.lines().next().unwrap_or_default();
+        let lower = self.failures().into_iter().take_while(|(other, _)| *other < rank);
+        let mut in_full = lower.filter_map(|(_, error)| match error {
+            CommError::RankFailed { cause: Some(cause), .. }
+                if matches!(**cause, CommError::Stopped { .. }) =>
+            {
+                None
+            }
+            CommError::RankFailed { why, .. } => Some((why, error)),
+            _ => None,
+        });
+        in_full.any(|(why, error)| why.starts_with(own_line) || waited_for_the_same(error, failure))
+    }
+
     /// A member that has ended before the group's collective `number`, if there is one.
     pub fn who_will_not_come(&self, group: u64, number: u64, members: &[usize]) -> Option<usize> {
         members
@@ -177,6 +197,18 @@ impl Board {
     }
 }
 
+/// Whether both ranks waited for the same ranks until their deadlines. How long each has waited may
+/// differ.
+fn waited_for_the_same(a: &CommError, b: &CommError) -> bool {
+    match (a.reason(), b.reason()) {
+        (
+            CommError::DeadlinePassed { missing: a, .. },
+            CommError::DeadlinePassed { missing: b, .. },
+        ) => a == b,
+        _ => false,
+    }
+}
+
 fn count<K: PartialEq>(counts: &[(K, u64)], key: K) -> u64 {
     counts.iter().find(|(other, _)| *other == key).map_or(0, |(_, count)| *count)
 }
@@ -185,6 +217,7 @@ fn count<K: PartialEq>(counts: &[(K, u64)], key: K) -> u64 {
 mod tests {
     use super::*;
     use crate::comm::{CallKind, Dtype};
+    use std::time::Duration;
 
     fn call(kind: CallKind) -> CallInfo {
         CallInfo {
@@ -280,6 +313,42 @@ mod tests {
         assert_eq!(ended.who_will_not_come(0, 4, &[0, 1]), Some(1));
         assert_eq!(ended.who_will_not_come(0, 3, &[0, 1]), None);
         assert_eq!(ended.who_will_not_come(9, 1, &[0, 1]), Some(1));
+    }
+
+    /// What a rank has failed with.
+    fn failed(rank: usize, error: &CommError) -> CommError {
+        CommError::of_rank(rank, &error.clone().into())
+    }
+
+    fn deadline_passed(milliseconds: u64) -> CommError {
+        CommError::DeadlinePassed {
+            missing: vec![2],
+            call: Box::new(call(CallKind::Barrier)),
+            waited: Duration::from_millis(milliseconds),
+            report: Box::default(),
+        }
+    }
+
+    #[test]
+    fn the_lowest_rank_that_has_not_been_stopped_reports_in_full() {
+        let [first, second] = [1000, 1001].map(deadline_passed);
+        let late = board(&[(0, Notice::Failed(failed(0, &first)))]);
+        assert!(late.lower_rank_reports(1, &failed(1, &second)));
+        assert!(!late.lower_rank_reports(0, &failed(0, &first)));
+        // Rank 1's deadline passes first, and that stops rank 0.
+        let stopped = CommError::Stopped {
+            rank: 0,
+            call: Box::new(call(CallKind::Barrier)),
+            cause: Box::new(failed(1, &first)),
+        };
+        let mut stopped = board(&[(0, Notice::Failed(failed(0, &stopped)))]);
+        assert!(!stopped.lower_rank_reports(1, &failed(1, &first)));
+        stopped.note(1, Notice::Failed(failed(1, &first)));
+        assert!(stopped.lower_rank_reports(3, &failed(3, &second)));
+        // Others fail with errors of their own.
+        assert!(
+            !stopped.lower_rank_reports(3, &CommError::of_rank(3, &anyhow::anyhow!("no disk")))
+        );
     }
 
     #[test]

@@ -138,14 +138,8 @@ impl MpiWorld {
             }
             notices::fail(failure.clone());
             notices::look(|board| {
-                let failures = board.failures();
-                let mut lower = failures.iter().filter(|(other, _)| *other < rank);
-                let same = |(_, error): &&(usize, &CommError)| {
-                    let in_words = matches!(error, CommError::RankFailed { why, .. } if why.starts_with(first_line));
-                    in_words || waited_for_the_same(error, &failure)
-                };
-                let others_say_more = lower.clone().any(|error| same(&error));
-                (lower.next().is_none(), others_say_more)
+                let lowest = board.failures().first().is_none_or(|(other, _)| *other >= rank);
+                (lowest, board.lower_rank_reports(rank, &failure))
             })
         });
         let cause = error.downcast_ref::<CommError>();
@@ -293,16 +287,4 @@ fn with_universe<R>(f: impl FnOnce(&Universe) -> R) -> R {
     UNIVERSE.with_borrow(|universe| {
         f(universe.as_ref().expect("MpiWorld exists only while MPI is initialised"))
     })
-}
-
-/// Whether both ranks waited for the same ranks until their deadlines. How long each has waited may
-/// differ.
-fn waited_for_the_same(a: &CommError, b: &CommError) -> bool {
-    match (a.reason(), b.reason()) {
-        (
-            CommError::DeadlinePassed { missing: a, .. },
-            CommError::DeadlinePassed { missing: b, .. },
-        ) => a == b,
-        _ => false,
-    }
 }
