@@ -83,20 +83,20 @@ pub fn run(mut args: Args) -> Result<()> {
         screen,
         lesson,
     };
-    // A mistake can end here, and is named first.
-    let introduces = |broken: bool| {
-        if launch::is_first_process() && lab.args.broken.is_some() == broken {
-            introduce(&lab);
-        }
-    };
-    introduces(true);
+    // A mistake can end in the checks that follow, and is named before them.
+    let is_broken = lab.args.broken.is_some();
+    if is_broken && launch::is_first_process() {
+        introduce(&lab);
+    }
     for strategy in &lab.strategies {
         let stages = strategy.pipeline * strategy.chunks;
         strategy.partition.layers(&lab.config.shape, stages)?;
         // Refuses what would never end, before anything runs.
         apparatus::programs(strategy, lab.args.broken)?;
     }
-    introduces(false);
+    if !is_broken && launch::is_first_process() {
+        introduce(&lab);
+    }
     if lab.args.bench {
         return apparatus::benchmark(&lab.screen, &lab.config, &lab.corpus, ranks);
     }

@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 /// The file's name in a run's folder.
 pub const FILE: &str = "model.safetensors";
 
-/// The key of the header that has it.
+/// The key of a safetensors header under which a weights file keeps its [`Description`], as JSON.
 const DESCRIPTION: &str = "description";
 
-/// The header of a weights file.
+/// What a weights file says of its model.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// The model's shape.

@@ -210,8 +210,7 @@ impl Choice {
 }
 
 /// A number in Rust's form. One comma that parts no thousands is a point: half of Europe writes
-/// 1,5.
-/// `book/run/predict.js` reads numbers in the same way.
+/// 1,5. `book/run/predict.js` reads numbers in the same way.
 fn pointed(text: &str) -> String {
     let parts: Vec<&str> = text.split(',').collect();
     match parts[..] {

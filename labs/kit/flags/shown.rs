@@ -16,7 +16,10 @@ const DRAWINGS: [(&str, &str, Reads); 7] = [
     (
         "lab04",
         "timeline",
-        AllBut("metrics trace memory_limit eval_interval eval_iters sample"),
+        Only(
+            "ranks link dtype reduce_dtype zero prefetch_bucket strategy preset layers heads embd \
+             block init_from data batch global_batch grad_accum",
+        ),
     ),
     ("lab05", "sum", Only("ranks")),
     ("lab05", "gemm", Only("")),
@@ -36,7 +39,14 @@ pub(super) fn ensure_read(command: &Command, matches: &ArgMatches) -> Result<(),
     let Some((_, _, reads)) = DRAWINGS.iter().find(is_it) else {
         return Ok(());
     };
-    let names = |names: &str, id: &str| names.split(' ').any(|name| name == id);
+    let (Only(listed) | AllBut(listed)) = reads;
+    let names = |names: &str, id: &str| names.split_whitespace().any(|name| name == id);
+    debug_assert!(
+        listed
+            .split_whitespace()
+            .all(|id| command.get_arguments().any(|flag| flag.get_id() == id)),
+        "{listed}"
+    );
     let is_read = |id: &str| match reads {
         Only(read) => names(read, id),
         AllBut(unread) => !names(unread, id),

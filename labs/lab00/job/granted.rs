@@ -112,7 +112,6 @@ impl Numbers<'_> {
             let slots = slurm_counts(&list)?;
             let sum = slots.iter().sum();
             let fits = slots.len() == nodes;
-            // The shell has the job's numbers, or those of its one task.
             // A grant may have room for more ranks than were asked for: whole nodes, or a number
             // for each node. A step has as many as were asked for, divided evenly.
             if fits && let Some(asked) = total.filter(|asked| (nodes..sum).contains(asked)) {
@@ -123,8 +122,9 @@ impl Numbers<'_> {
                 ));
                 return Ok(Some((divided(asked, &slots), from)));
             }
+            // The shell has the job's numbers, or those of its one task.
             if fits && (!shell || total == Some(sum)) {
-                // It is a maximum.
+                // What was asked for each node is a maximum.
                 let fewer = most.filter(|most| slots.iter().any(|slots| slots > most));
                 let others = [(scope.total, unlike(total, sum)), ("SLURM_NTASKS_PER_NODE", fewer)];
                 self.goes_before(&format!("{}={list} has {sum} ranks", scope.counts), &others);
@@ -190,8 +190,10 @@ pub(super) fn divided(ranks: usize, room: &[usize]) -> Vec<usize> {
     let mut slots = vec![0; room.len()];
     let mut left = ranks.min(room.iter().sum());
     while left > 0 {
+        let open = slots.iter().zip(room).filter(|(slots, room)| slots < room).count();
+        let share = (left / open).max(1);
         for (slots, room) in slots.iter_mut().zip(room) {
-            let more = usize::from(left > 0 && *slots < *room);
+            let more = share.min(room - *slots).min(left);
             *slots += more;
             left -= more;
         }
@@ -209,5 +211,6 @@ mod tests {
         assert_eq!(divided(3, &[1, 1, 1]), [1, 1, 1]);
         assert_eq!(divided(6, &[1, 4, 2]), [1, 3, 2]);
         assert_eq!(divided(9, &[1, 4, 2]), [1, 4, 2]);
+        assert_eq!(divided(1 << 60, &[1 << 60, 5]), [(1 << 60) - 5, 5]);
     }
 }

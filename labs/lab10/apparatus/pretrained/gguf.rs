@@ -7,7 +7,7 @@ use super::files::{INDEX, ONE};
 use super::instead::JOIN_PIECES;
 use super::metadata::{self, FREQUENCIES, Metadata, incomplete};
 use super::{CONFIG, FETCH_AGAIN, METADATA, about, check, listed, of_other_shape, unreadable};
-use candle_core::quantized::gguf_file::{Content, VersionedMagic};
+use candle_core::quantized::gguf_file::{Content, TensorInfo, VersionedMagic};
 use candle_core::{Device, Result as CandleResult};
 use kit::config_json::some;
 use shardlab::error::BadInput;
@@ -80,16 +80,24 @@ pub(super) fn in_one_line(error: &candle_core::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_string()
 }
 
+/// The byte at which a tensor ends, counted from where the first may begin. A broken file's numbers
+/// may have any product: `u64::MAX` stands for those above it.
+fn end_of(info: &TensorInfo) -> u64 {
+    let numbers = info
+        .shape
+        .dims()
+        .iter()
+        .fold(1u64, |product, &n| product.saturating_mul(n as u64));
+    let blocks = numbers.div_ceil(info.ggml_dtype.block_size() as u64);
+    info.offset
+        .saturating_add(blocks.saturating_mul(info.ggml_dtype.type_size() as u64))
+}
+
 /// Refuses a file that ends before its tensors do.
 fn ensure_complete(path: &Path, length: usize, content: &Content) -> Result<(), BadInput> {
-    // As floats: a broken file's numbers may have any product.
-    let ends = content.tensor_infos.values().map(|info| {
-        let numbers: f64 = info.shape.dims().iter().map(|&n| n as f64).product();
-        let blocks = (numbers / info.ggml_dtype.block_size() as f64).ceil();
-        info.offset as f64 + blocks * info.ggml_dtype.type_size() as f64
-    });
-    let end = content.tensor_data_offset as f64 + ends.fold(0.0, f64::max);
-    if end <= length as f64 {
+    let ends = content.tensor_infos.values().map(end_of);
+    let end = content.tensor_data_offset.saturating_add(ends.max().unwrap_or(0));
+    if end <= length as u64 {
         return Ok(());
     }
     let is_part = path.to_string_lossy().contains(".part");
@@ -119,9 +127,7 @@ fn ensure_apart(file: &[u8], content: &Content) -> Result<(), BadInput> {
             let what = format!("{name} begins at byte {} of the tensors", info.offset);
             return again(format!("{what}, which is no multiple of the alignment, {alignment}"));
         }
-        let blocks = info.shape.elem_count().div_ceil(info.ggml_dtype.block_size());
-        let end = info.offset + (blocks * info.ggml_dtype.type_size()) as u64;
-        places.push((info.offset, end, name));
+        places.push((info.offset, end_of(info), name));
     }
     places.sort_unstable();
     for pair in places.windows(2) {

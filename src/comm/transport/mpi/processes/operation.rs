@@ -1,9 +1,9 @@
 //! Which of MPI's operations a reduction is.
 //!
-//! MPI's own minimum and maximum of floats keep a NaN or lose it, and take either of two zeros, as
-//! their library compares them, in an order of its own: ranks can end with different bits. So these
-//! two are ours, with one result in any order: a NaN wins, and 0.0 is above -0.0. So are those of
-//! u64, which MPICH 4.0.2 compares as if they were signed.
+//! The minimum and maximum of floats and of u64 are ours, with one result in any order: a NaN wins,
+//! and 0.0 is above -0.0. MPI's own keep a NaN or lose it, and take either of two zeros, as their
+//! library compares them, in an order of its own: ranks can end with different bits. MPICH 4.0.2
+//! compares u64 as if they were signed.
 
 use crate::comm::element::{Element, Reduce};
 use mpi::collective::{Operation, SystemOperation, UnsafeUserOperation};
