@@ -97,8 +97,8 @@ impl Board {
         failures
     }
 
-    /// Whether a rank below `rank` reports in full what `failure`, the failure of `rank`, would repeat.
-    /// A rank that was stopped by the failure of another one reports a single line.
+    /// Whether a rank below `rank` reports in full what `failure`, the failure of `rank`, would
+    /// repeat. A rank that was stopped by the failure of another one reports a single line.
     pub fn lower_rank_reports(&self, rank: usize, failure: &CommError) -> bool {
         let CommError::RankFailed { why: own, .. } = failure else {
             return false;
