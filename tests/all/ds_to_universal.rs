@@ -131,6 +131,7 @@ fn errors_name_the_file_and_leave_nothing() {
 /// A conversion that is killed at any moment leaves no output folder, or a complete one. The next
 /// run removes what it left.
 #[test]
+#[ignore = "kills many times: the gate runs it; run it when you change how files are written"]
 fn a_killed_conversion_leaves_nothing_half_made_and_can_be_run_again() {
     let names = (0..40).map(|layer| (format!("layer.{layer}.weight"), vec![64, 33]));
     let dir = tempfile::tempdir().unwrap();

@@ -119,6 +119,7 @@ fn from_each_mesh(is_tried: impl Fn(usize, usize) -> bool) {
 /// Experts, of which ranks have all, some or one: those that saved, and those that go on. The first
 /// layer has one MLP, so that a stage of it has no experts.
 #[test]
+#[ignore = "takes all meshes: the gate runs it; run it when you change how states are cut"]
 fn from_experts_to_experts() {
     let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
     let experts = Experts { dense_layers: 1, dense_ffn: 48, ..experts };

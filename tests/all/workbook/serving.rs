@@ -295,6 +295,7 @@ fn a_file_that_changes_while_it_is_sent_ends_the_connection() {
 /// without a request: each page comes, and waiting costs nothing.
 #[cfg(target_os = "linux")]
 #[test]
+#[ignore = "waits for many readers: the gate runs it; run it when you change the server"]
 fn a_crowd_and_a_poor_machine_end_nothing() {
     for (first, idle) in [("", 300), ("ulimit -n 40;", 60), ("ulimit -v 400000;", 300)] {
         let served = Served::new(first);
