@@ -77,16 +77,36 @@ pub fn noticed(room: &Room, built: &str, number: usize, limit: f64) -> Result<Op
     Ok(found)
 }
 
-/// Runs a program in its home, with those tests whose names contain one of the filters.
+/// Runs the programs of this name in their home, with those tests whose names contain one of the
+/// filters: a package has its unit tests, and perhaps a program beside them that is called like it.
 fn failed(tests: [&str; 3], built: &str, number: usize, limit: f64) -> Result<Option<String>> {
     let [name, home, filters] = tests;
     // `Executable unittests lib.rs (target/debug/deps/deepspeed-0123)`
     let path = format!("target/debug/deps/{}-", name.replace('-', "_"));
-    let (_, after) = built.split_once(&path).ok_or(name)?;
-    let [hash, _] = parts(after, ')')?;
+    let programs: Vec<&str> = built.split(&path).skip(1).collect();
+    if programs.is_empty() {
+        return Err(format!("no tests are called {name}").into());
+    }
+    for program in programs {
+        let [hash, _] = parts(program, ')')?;
+        let found = failed_in(&format!("{path}{hash}"), home, filters, number, limit)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+fn failed_in(
+    program: &str,
+    home: &str,
+    filters: &str,
+    number: usize,
+    limit: f64,
+) -> Result<Option<String>> {
     let mut child = Command::new("timeout")
         .args(["--signal=KILL", &limit.to_string()])
-        .arg(folder()?.join(path + hash))
+        .arg(folder()?.join(program))
         .args(filters.split_whitespace())
         .current_dir(folder()?.join(home))
         .env("MUTANT", number.to_string())
