@@ -37,6 +37,7 @@ mod checkpoints;
 mod context;
 mod ddp;
 mod documents;
+mod doors;
 mod ds_to_universal;
 mod example;
 mod experts;

@@ -41,6 +41,9 @@ impl Files {
         for name in &names {
             files.add(&dir.join(name))?;
         }
+        if !names.contains(ONE) {
+            files.compare_with(&dir.join(INDEX), &names)?;
+        }
         let (table, _) = shape.table_named();
         let head = files.tensors.get(HEAD).cloned().filter(|_| shape.tied());
         if let Some(head) = head {
@@ -68,6 +71,19 @@ impl Files {
             files.shape = *shape;
         }
         Ok((files, notes))
+    }
+
+    /// Refuses an index that names another file for a tensor than the one of `names` that has it.
+    fn compare_with(&self, index: &Path, names: &BTreeSet<String>) -> Result<(), BadInput> {
+        for (tensor, file) in indexed(index)? {
+            let found = self.tensors.get(&tensor).and_then(|tensor| names.iter().nth(tensor.map));
+            if found != Some(&file) {
+                let place = found.map_or("no file".to_string(), String::clone);
+                let what = format!("{}: {tensor} is in {place}, not in {file}", index.display());
+                return Err(BadInput::new(what, "fetch the index and the files again"));
+            }
+        }
+        Ok(())
     }
 
     /// Whether two tensors of one shape have the same numbers.
@@ -195,20 +211,25 @@ pub fn weight_files(dir: &Path) -> Result<BTreeSet<String>, BadInput> {
     if !index.exists() {
         return Err(instead::no_weights(dir, &listed(dir)?));
     }
+    Ok(indexed(&index)?.into_values().collect())
+}
+
+/// The file of each tensor, as the index says.
+fn indexed(index: &Path) -> Result<BTreeMap<String, String>, BadInput> {
     let bad = |what: String| {
         BadInput::new(format!("{}: {what}", index.display()), "is the file complete?")
     };
     let json: serde_json::Value =
-        serde_json::from_str(&read(&index)?).map_err(|error| bad(error.to_string()))?;
+        serde_json::from_str(&read(index)?).map_err(|error| bad(error.to_string()))?;
     let map = json.get("weight_map").and_then(|map| map.as_object());
     let map = map.ok_or_else(|| bad("it has no weight_map".into()))?;
     // The index is input like any other: it must not lead out of the folder.
     let is_plain = |name: &&str| Path::new(name).file_name().is_some_and(|plain| plain == *name);
-    let mut names = BTreeSet::new();
-    for file in map.values() {
+    let mut files = BTreeMap::new();
+    for (tensor, file) in map {
         let name = file.as_str().filter(is_plain);
         let name = name.ok_or_else(|| bad(format!("{file} is not a file of this folder")))?;
-        names.insert(name.to_string());
+        files.insert(tensor.clone(), name.to_string());
     }
-    Ok(names)
+    Ok(files)
 }
