@@ -2,12 +2,11 @@
 //! from outside, for one pass. Those of the two ends are whole on every rank.
 
 use anyhow::Result;
-use candle_core::Var;
 use shardlab::data::Batch;
 use shardlab::model::{Gpt, Input, Pass, Plain};
 use shardlab::optim::Fragment;
 use shardlab::plan::ModelShape;
-use shardlab::tensor::{Device, Numbers, Spec, Storage, Tensor, backward_from, gradient};
+use shardlab::tensor::{Activation, Numbers, Spec, Storage, Tape};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -111,31 +110,32 @@ pub struct Passes<'a> {
     pub ends: &'a [f32],
     /// Their gradients add up here.
     pub ends_gradients: &'a mut [f32],
-    /// The input of each block, but for the first one's, and its output, with the graph between
+    /// The input of each block, but for the first one's, and its output, with the tape between
     /// them.
-    pub kept: Vec<(Option<Var>, Tensor)>,
+    pub kept: Vec<(Option<Activation>, Activation)>,
     /// The gradient that arrives from behind.
-    pub dy: Option<Tensor>,
+    pub dy: Option<Vec<f32>>,
     pub loss: f64,
 }
 
 impl Passes<'_> {
     /// Runs a block forward: the first one with the embedding, the last one with the head.
     pub fn run_forward(&mut self, block: usize, parameters: &[f32]) -> Result<()> {
-        // A variable, so that the graph begins here and its gradient is known.
+        // A tape begins here, so that its gradient is known.
         let before = self.kept.last();
-        let x = before.map(|(_, y)| Var::from_tensor(&y.detach())).transpose()?;
+        let start = |(_, y): &(_, Activation)| y.detached().started(&Tape::default());
+        let x = before.map(start).transpose()?;
         let input = match &x {
             None => Input::Tokens { ids: &self.batch.inputs, length: self.batch.length },
-            Some(x) => Input::Hidden(x.as_tensor()),
+            Some(x) => Input::Hidden(x),
         };
         self.hold(block, parameters);
         let stage = &self.layers.stages[block];
         let y = stage.forward(input, &self.batch.targets, &Pass::training(None))?;
         stage.params.set_values(Storage::Unallocated);
         if block + 1 == self.layers.stages.len() {
-            self.loss = f64::from(y.to_scalar::<f32>()?);
-            self.dy = Some(Tensor::new(self.scale as f32, &Device::Cpu)?);
+            self.loss = f64::from(y.scalar()?);
+            self.dy = Some(vec![self.scale as f32]);
         }
         self.kept.push((x, y));
         Ok(())
@@ -149,8 +149,8 @@ impl Passes<'_> {
         self.hold(block, parameters);
         let params = &self.layers.stages[block].params;
         params.set_gradients(Storage::Local(Numbers::F32(vec![0.0; params.numel()])));
-        let gradients = backward_from(&y, &dy)?;
-        self.dy = x.map(|x| gradient(&gradients, &x)).transpose()?;
+        let mut gradients = y.backward(dy, None)?;
+        self.dy = x.map(|x| gradients.of(&x)).transpose()?;
         params.set_values(Storage::Unallocated);
 
         let mut mine = vec![0.0; parameters.len()];

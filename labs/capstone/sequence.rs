@@ -10,7 +10,7 @@ use shardlab::model::{
 use shardlab::parallel::TensorParallel;
 use shardlab::plan::{ModelShape, Named};
 use shardlab::tensor::{
-    Copies, Cut, Device, Init, Param, Params, Tensor, TensorOp, Whole, apply, rows,
+    Activation, Copies, Cut, Device, Init, Param, Params, Tensor, TensorOp, Whole, apply, rows,
 };
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,7 +78,12 @@ impl Chunk for Stage {
         &self.params
     }
 
-    fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> candle_core::Result<Tensor> {
+    fn forward(
+        &self,
+        input: Input,
+        targets: &[u32],
+        pass: &Pass,
+    ) -> candle_core::Result<Activation> {
         let mut x = match (input, &self.entry) {
             (Input::Tokens { ids, length }, Some(entry)) => entry.forward(ids, length, pass)?,
             (Input::Hidden(x), None) => x.clone(),
@@ -138,12 +143,12 @@ impl SharedMlp {
 }
 
 impl Layer for SharedMlp {
-    fn forward(&self, x: &Tensor, _pass: &Pass) -> candle_core::Result<Tensor> {
+    fn forward(&self, x: &Activation, _pass: &Pass) -> candle_core::Result<Activation> {
         apply(x, Applied { mlp: self.clone(), kept: Mutex::default() })
     }
 }
 
-/// The MLP as a node of the graph.
+/// The MLP as one operation.
 struct Applied {
     mlp: SharedMlp,
     /// What the part wants back in its backward pass.

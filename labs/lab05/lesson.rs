@@ -118,7 +118,8 @@ pub fn compare_mlps(group: &Comm, seed: u64) -> Result<Beside> {
     let b = slice(1)?;
     let bounds = bounds(&x.reshape((ROWS, WIDTH))?, &a, &b, group)?;
     let [y, dx] = with_gradient(&x, mlp(&x.reshape((ROWS, WIDTH))?, &a, &b, group)?)?;
-    let [expected_y, expected_dx] = with_gradient(&x, library.forward(&x, &Pass::training(None))?)?;
+    let [expected_y, expected_dx] =
+        with_gradient(&x, library.on_graph(&x, &Pass::training(None))?)?;
     let of_y = Beside::of(group, &y, &expected_y, bounds[0])?;
     let of_dx = Beside::of(group, &dx, &expected_dx, bounds[1])?;
     Ok(of_y.or_nearer(of_dx))

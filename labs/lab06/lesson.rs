@@ -14,6 +14,7 @@ use shardlab::data::Batch;
 use shardlab::model::{Gpt, Input, Pass};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Partition, Schedule};
+use shardlab::tensor;
 use shardlab::train::{Config, Training};
 use std::collections::HashMap;
 
@@ -79,11 +80,11 @@ fn gpipe(micro_batches: usize) -> Vec<Op> {
 /// A stage's forward pass: of tokens on the first stage, of activations on the others. The last
 /// stage returns the loss.
 fn forward(stage: &Gpt, x: Option<&Var>, (batch, pass): &(Batch, Pass)) -> Result<Tensor> {
-    let input = match x {
-        Some(x) => Input::Hidden(x),
-        None => Input::Tokens { ids: &batch.inputs, length: batch.length },
-    };
-    Ok(stage.forward(input, &batch.targets, pass)?)
+    let run = |input: Input| stage.forward(input, &batch.targets, pass);
+    Ok(match x {
+        Some(x) => tensor::node(x, |x| run(Input::Hidden(x)))?,
+        None => tensor::root(run(Input::Tokens { ids: &batch.inputs, length: batch.length })?)?,
+    })
 }
 
 /// Sends activations or their gradient.

@@ -70,7 +70,7 @@ pub struct LibraryFlags {
     #[arg(long, conflicts_with_all = ["tp", "pp", "zero", "roofline", "broken"], help_heading = help::INSTEAD)]
     pub finale: bool,
     /// The MB that each rank may take
-    #[arg(long, value_name = "MB", default_value_t = 22.0, requires = "finale", hide_short_help = true, help_heading = help::INSTEAD)]
+    #[arg(long, value_name = "MB", default_value_t = 20.0, requires = "finale", hide_short_help = true, help_heading = help::INSTEAD)]
     pub memory_limit: f64,
     /// Print what the four stages of a model's life cost, and exit
     #[arg(long, help_heading = help::INSTEAD)]

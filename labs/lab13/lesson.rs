@@ -114,7 +114,7 @@ impl Sample {
     /// The library's, in the same order.
     pub fn library(&self, pass: &Pass) -> Result<Vec<f32>> {
         self.params.zero_gradients();
-        let all = self.with_gradients(&self.library.forward(&self.x, pass)?, &[])?;
+        let all = self.with_gradients(&self.library.on_graph(&self.x, pass)?, &[])?;
         Ok([&all[..], &self.params.gradients()].concat())
     }
 

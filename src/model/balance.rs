@@ -23,7 +23,7 @@
 //! is on another pipeline stage, nor whether blocks are computed again.
 
 use crate::plan::Scores;
-use crate::tensor::{Tensor, TensorOp, apply, read, rows};
+use crate::tensor::{Activation, TensorOp, apply, rows};
 use candle_core::{Result, Shape, bail};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -209,10 +209,10 @@ impl Balance {
     pub(super) fn watch(
         self: &Arc<Balance>,
         layer: &str,
-        logits: &Tensor,
+        logits: &Activation,
         chosen: &[u32],
         scores: Scores,
-    ) -> Result<Tensor> {
+    ) -> Result<Activation> {
         // A recomputed block chooses once more what it has chosen.
         let is_new = !self.watched().loads.contains_key(layer);
         if is_new {
@@ -232,7 +232,7 @@ impl Balance {
         }
     }
 
-    fn load(&self, logits: &Tensor, chosen: &[u32], kind: Scores) -> Result<Load> {
+    fn load(&self, logits: &Activation, chosen: &[u32], kind: Scores) -> Result<Load> {
         let (tokens, experts) = rows(logits.dims())?;
         let mut copies = vec![0; experts];
         chosen.iter().for_each(|&expert| copies[expert as usize] += 1);
@@ -244,14 +244,11 @@ impl Balance {
         let parts = all[..experts].iter().map(part).collect();
         let mut scores = vec![0.0; experts];
         let mut z = 0.0;
-        read(logits, |logits| {
-            for row in logits.chunks_exact(experts) {
-                let Row { parts, log_sum, .. } = Row::of(row, kind);
-                scores.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
-                z += log_sum * log_sum;
-            }
-            Ok(())
-        })?;
+        for row in logits.numbers().chunks_exact(experts) {
+            let Row { parts, log_sum, .. } = Row::of(row, kind);
+            scores.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+            z += log_sum * log_sum;
+        }
         scores.iter_mut().for_each(|sum| *sum /= tokens as f64);
         Ok(Load {
             chosen: chosen.to_vec(),
@@ -390,7 +387,6 @@ impl TensorOp for Pulled {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use candle_core::{Device, Var};
 
     const CHOSEN: [u32; 8] = [0, 1, 0, 2, 1, 0, 0, 1];
 
@@ -402,7 +398,7 @@ mod tests {
     /// gradient of the first one's logits in a backward pass of `factor` times nothing.
     fn run(auxiliary: Auxiliary, scores: Scores, first: &[f32], factor: f64) -> (f64, Vec<f32>) {
         let balance = Balance::new(auxiliary);
-        let of = |numbers: &[f32]| Var::from_slice(numbers, (4, 3), &Device::Cpu).unwrap();
+        let of = |numbers: &[f32]| Activation::start(numbers.to_vec(), (4, 3)).unwrap();
         let x = of(first);
         let watched = balance.watch("first", &x, &CHOSEN, scores).unwrap();
         let mut others = CHOSEN;
@@ -411,10 +407,8 @@ mod tests {
         balance.watch("first", &x, &[2; 8], scores).unwrap();
         balance.watch("second", &of(&logits()), &others, scores).unwrap();
         balance.scale(factor);
-        let nothing = watched.sub(&watched.clone()).unwrap().sum_all().unwrap();
-        let gradients = nothing.backward().unwrap();
-        let gradient = gradients.get(&x).unwrap().flatten_all().unwrap();
-        (balance.weighted(), gradient.to_vec1().unwrap())
+        let mut gradients = watched.backward(vec![0.0; 12], None).unwrap();
+        (balance.weighted(), gradients.of(&x).unwrap())
     }
 
     /// In either form, with the z-loss, and of either scores.
@@ -446,7 +440,7 @@ mod tests {
     fn an_even_load_costs_1_a_layer() {
         let auxiliary = |scope| Auxiliary { coefficient: 1.0, scope, ..Auxiliary::default() };
         let balance = Balance::new(auxiliary(Scope::Layer));
-        let x = Tensor::zeros((4, 3), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let x = Activation::new(vec![0.0; 12], (4, 3)).unwrap();
         balance.watch("alone", &x, &CHOSEN, Scores::Softmax).unwrap();
         let load = &balance.loads()["alone"];
         assert_eq!((load.copies.as_slice(), load.tokens), (&[4, 3, 1][..], 4));

@@ -6,7 +6,7 @@ use super::layers::{Entry, Exit, Layer, Pass, Recomputed};
 use super::{gpt, llama};
 use crate::data::Batch;
 use crate::plan::{Family, ModelShape, Named};
-use crate::tensor::{self, Copies, Init, Param, Params, Whole};
+use crate::tensor::{self, Activation, Copies, Init, Param, Params, Whole};
 use candle_core::{Result, Tensor, bail};
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ pub enum Input<'a> {
     /// Layer 0's input: sequences of `length` tokens, one after the other.
     Tokens { ids: &'a [u32], length: usize },
     /// Every other layer's input: the previous layer's activations [sequences, length, width]. The
-    /// previous stage waits for their [`gradient`](crate::tensor::gradient), which the backward
-    /// pass computes if they are a variable (a `Var`).
-    Hidden(&'a Tensor),
+    /// previous stage waits for their gradient, which the backward pass computes if they are the
+    /// [`start`](Activation::start) of its tape.
+    Hidden(&'a Activation),
 }
 
 /// The positions whose logits are computed.
@@ -54,7 +54,7 @@ pub trait Chunk {
     ///
     /// # Errors
     /// If the input is not what the first layer here takes, or a layer fails.
-    fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor>;
+    fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Activation>;
 }
 
 impl Chunk for Decoder {
@@ -62,7 +62,7 @@ impl Chunk for Decoder {
         &self.params
     }
 
-    fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Activation> {
         Decoder::forward(self, input, targets, pass)
     }
 }
@@ -179,14 +179,12 @@ impl Decoder {
     /// # Errors
     /// If the input is not what the first layer here takes, has no tokens, or a layer fails:
     /// weights are missing, or a rank has ended with which it communicates.
-    pub fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
-        tensor::chain(&self.enter(input, pass)?, |x| {
-            let x = self.hidden(x, pass)?;
-            match &self.exit {
-                Some((norm, exit)) => exit.loss(&norm.forward(&x, pass)?, targets, pass),
-                None => Ok(x),
-            }
-        })
+    pub fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Activation> {
+        let x = self.hidden(self.enter(input, pass)?, pass)?;
+        match &self.exit {
+            Some((norm, exit)) => exit.loss(&norm.forward(&x, pass)?, targets, pass),
+            None => Ok(x),
+        }
     }
 
     /// Runs the forward pass. Returns the last layer's activations. At the model's end, it returns
@@ -194,14 +192,15 @@ impl Decoder {
     ///
     /// # Errors
     /// As [`Decoder::forward`].
-    pub fn predict(&self, input: Input, pass: &Pass, positions: Positions) -> Result<Tensor> {
-        let x = self.hidden(&self.enter(input, pass)?, pass)?;
+    pub fn predict(&self, input: Input, pass: &Pass, positions: Positions) -> Result<Activation> {
+        let x = self.hidden(self.enter(input, pass)?, pass)?;
         let Some((norm, exit)) = &self.exit else {
             return Ok(x);
         };
-        let length = x.dim(1)?;
+        let (sequences, length, width) = x.dims3()?;
         let x = if positions == Positions::Last && length > 1 {
-            x.narrow(1, length - 1, 1)?.contiguous()?
+            let last = (1..=sequences).map(|s| (s * length - 1) as u32).collect();
+            tensor::picked(&x, last)?.reshaped((sequences, 1, width))?
         } else {
             x
         };
@@ -214,11 +213,8 @@ impl Decoder {
     /// As [`Decoder::forward`], and if the last layer is not here.
     pub fn loss(&self, batch: &Batch, pass: &Pass) -> Result<Tensor> {
         self.exit()?;
-        self.forward(
-            Input::Tokens { ids: &batch.inputs, length: batch.length },
-            &batch.targets,
-            pass,
-        )
+        let input = Input::Tokens { ids: &batch.inputs, length: batch.length };
+        tensor::root(self.forward(input, &batch.targets, pass)?)
     }
 
     /// The next token's logits at every position: [sequences, length, vocabulary]. Needs the whole
@@ -228,11 +224,11 @@ impl Decoder {
     /// As [`Decoder::forward`], and if the last layer is not here.
     pub fn logits(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
         self.exit()?;
-        self.predict(Input::Tokens { ids, length }, pass, Positions::All)
+        tensor::root(self.predict(Input::Tokens { ids, length }, pass, Positions::All)?)
     }
 
     /// The activations before the first block here.
-    fn enter(&self, input: Input, pass: &Pass) -> Result<Tensor> {
+    fn enter(&self, input: Input, pass: &Pass) -> Result<Activation> {
         if let Input::Tokens { ids: [], .. } = input {
             bail!(
                 "this rank's batch has no tokens\n\
@@ -252,8 +248,8 @@ impl Decoder {
     }
 
     /// The activations after the last block here.
-    fn hidden(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        self.blocks.iter().try_fold(x.clone(), |x, block| block.forward(&x, pass))
+    fn hidden(&self, x: Activation, pass: &Pass) -> Result<Activation> {
+        self.blocks.iter().try_fold(x, |x, block| block.forward(&x, pass))
     }
 
     fn exit(&self) -> Result<&End> {

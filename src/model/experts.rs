@@ -14,7 +14,7 @@
 use super::layers::{Layer, Pass};
 use super::router;
 use crate::plan::Experts;
-use crate::tensor::{self, Param, Precision, Tensor, read};
+use crate::tensor::{self, Activation, Param, Precision};
 use candle_core::Result;
 use std::sync::Arc;
 
@@ -43,14 +43,14 @@ pub trait Deliver: Send + Sync {
     ///
     /// # Errors
     /// If a rank has ended, or makes another call.
-    fn dispatch(&self, copies: Tensor, counts: &[usize], pass: &Pass) -> Result<Arriving>;
+    fn dispatch(&self, copies: Activation, counts: &[usize], pass: &Pass) -> Result<Arriving>;
 
     /// Sends the `results` of what has arrived, in that order, back to where it came from: [copies,
     /// width], in the order of the copies.
     ///
     /// # Errors
     /// As [`Deliver::dispatch`].
-    fn combine(&self, results: Tensor, arrived: &Counts, pass: &Pass) -> Result<Tensor>;
+    fn combine(&self, results: Activation, arrived: &Counts, pass: &Pass) -> Result<Activation>;
 }
 
 /// Waits for what others have sent in a dispatch.
@@ -59,7 +59,7 @@ pub type Arriving = Box<dyn FnOnce() -> Result<Arrived>>;
 /// Copies for this rank's experts, in the order of the ranks that sent them, and then of experts.
 pub struct Arrived {
     /// [copies, width]
-    pub rows: Tensor,
+    pub rows: Activation,
     pub counts: Counts,
 }
 
@@ -84,7 +84,7 @@ impl Counts {
 }
 
 impl Layer for Mixture {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         let (chosen, log_scores) = self.route(x, pass)?;
         self.mix(x, &chosen, &router::weights(&log_scores, &self.rules)?, pass)
     }
@@ -102,7 +102,7 @@ impl Mixture {
     ///
     /// # Errors
     /// If a rank has ended.
-    pub fn route(&self, x: &Tensor, pass: &Pass) -> Result<(Vec<u32>, Tensor)> {
+    pub fn route(&self, x: &Activation, pass: &Pass) -> Result<(Vec<u32>, Activation)> {
         // In f32, whatever the type of other products: a small difference chooses another expert.
         let mut logits = tensor::linear(x, &self.router, Precision::F32)?;
         let bias = self.bias.as_ref().map(Param::value).transpose()?;
@@ -124,7 +124,13 @@ impl Mixture {
     ///
     /// # Errors
     /// If a rank has ended, or makes another call.
-    pub fn mix(&self, x: &Tensor, chosen: &[u32], weights: &Tensor, pass: &Pass) -> Result<Tensor> {
+    pub fn mix(
+        &self,
+        x: &Activation,
+        chosen: &[u32],
+        weights: &Activation,
+        pass: &Pass,
+    ) -> Result<Activation> {
         let kept = self.kept(chosen, weights, pass)?;
         let Dispatch { counts, tokens, places } = Dispatch::new(chosen, &kept, &self.rules);
         let copies = tensor::picked(x, tokens)?;
@@ -140,19 +146,19 @@ impl Mixture {
         };
         let mut y = tensor::weighted_sums(&results, weights, places)?;
         if let Some(shared) = shared {
-            y = (y + shared)?;
+            y = tensor::sum(&shared, y)?;
         }
         pass.drop(y, &self.name)
     }
 
     /// Whether each choice is within its expert's capacity, which counts in training alone.
-    fn kept(&self, chosen: &[u32], weights: &Tensor, pass: &Pass) -> Result<Vec<bool>> {
+    fn kept(&self, chosen: &[u32], weights: &Activation, pass: &Pass) -> Result<Vec<bool>> {
         let Some(capacity) = self.rules.selection.capacity.filter(|_| pass.train) else {
             return Ok(vec![true; chosen.len()]);
         };
         let most = capacity.most(chosen.len() / self.rules.chosen, &self.rules);
         let drops = capacity.drops;
-        let kept = read(weights, |weights| Ok(router::within(most, drops, chosen, weights)))?;
+        let kept = router::within(most, drops, chosen, weights.numbers());
         if let Some(balance) = &pass.balance {
             balance.note_kept(&self.name, &kept);
         }
@@ -160,20 +166,24 @@ impl Mixture {
     }
 
     /// What the shared expert makes of `x`, if there is one.
-    fn shared(&self, x: &Tensor, pass: &Pass) -> Result<Option<Tensor>> {
+    fn shared(&self, x: &Activation, pass: &Pass) -> Result<Option<Activation>> {
         let Some(shared) = &self.shared else {
             return Ok(None);
         };
-        // A copy, because layers of tensor ranks use their input up.
-        shared.forward(&x.copy()?, &undropped(pass)).map(Some)
+        shared.forward(x, &undropped(pass)).map(Some)
     }
 
     /// What this rank's experts make of `copies`, in their order: so many from each rank for each
     /// expert.
-    fn compute(&self, copies: Tensor, counts: &[Vec<usize>], pass: &Pass) -> Result<Tensor> {
+    fn compute(
+        &self,
+        copies: Activation,
+        counts: &[Vec<usize>],
+        pass: &Pass,
+    ) -> Result<Activation> {
         let undropped = undropped(pass);
         tensor::by_parts(copies, places(counts), |expert, copies| {
-            tensor::chain(copies, |copies| self.experts[expert].forward(copies, &undropped))
+            self.experts[expert].forward(copies, &undropped)
         })
     }
 }
@@ -222,8 +232,9 @@ impl Dispatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Gpt, Input};
-    use crate::plan::{Family, ModelShape};
+    use crate::data::Batch;
+    use crate::model::{Auxiliary, Balance, Gpt, Input};
+    use crate::plan::{Capacity, Drops, Family, Groups, ModelShape, Scores, Selection};
     use std::sync::Mutex;
 
     /// A model of two experts, of which the router's ties always choose the first: the other one
@@ -252,12 +263,12 @@ mod tests {
         }));
         let input = Input::Tokens { ids: &[0, 1, 2, 3], length: 4 };
         let loss = gpt.forward(input, &[1, 2, 3, 4], &Pass::training(None)).unwrap();
-        loss.backward().unwrap();
+        assert!(loss.scalar().unwrap().is_finite());
+        loss.backward(vec![1.0], None).unwrap();
         let gradients = gpt.params.gradients();
         let largest = |part: &str| {
             gradients[of(part).range()].iter().fold(0f32, |largest, g| largest.max(g.abs()))
         };
-        assert!(loss.to_scalar::<f32>().unwrap().is_finite());
         assert!(largest("experts.0.fc") > 0.0 && largest("router") > 0.0);
         assert_eq!((largest("experts.1.fc"), largest("experts.1.out")), (0.0, 0.0));
         assert!(complete.lock().unwrap().contains(&of("experts.1.fc").index));
@@ -286,9 +297,59 @@ mod tests {
             gpt.params.allocate(3);
             let input = Input::Tokens { ids: &[0, 1, 2, 3], length: 4 };
             let loss = gpt.forward(input, &[1, 2, 3, 4], &Pass::training(None)).unwrap();
-            loss.to_scalar::<f32>().unwrap()
+            loss.scalar().unwrap()
         };
         assert_eq!(loss(mixture), loss(ModelShape { family: Family::Gpt, ..mixture }));
+    }
+
+    /// Whatever a mixture has, candle's graph has the pass as one node above one variable, and a
+    /// second backward pass is refused.
+    #[test]
+    fn candle_sees_one_node() {
+        let selection = Selection {
+            scores: Scores::Sigmoid,
+            bias: true,
+            groups: Some(Groups { number: 2, chosen: 1 }),
+            factor: 2.5,
+            capacity: Some(Capacity { factor: 1.0, drops: Drops::Lightest }),
+        };
+        let experts = Experts {
+            number: 4,
+            chosen: 2,
+            normalized: true,
+            shared: 1,
+            selection,
+            ..Experts::default()
+        };
+        let shape = ModelShape {
+            vocabulary: 5,
+            block: 4,
+            layers: 2,
+            heads: 1,
+            embd: 4,
+            family: Family::GptExperts { ffn: 8, experts },
+        };
+        let gpt = Gpt::new(&shape).unwrap();
+        gpt.params.allocate(3);
+        let auxiliary = Auxiliary { coefficient: 0.01, z: 0.001, ..Auxiliary::default() };
+        let pass = Pass {
+            balance: Some(Balance::new(auxiliary)),
+            ..Pass::training(None)
+        };
+        let batch = Batch {
+            inputs: vec![0, 1, 2, 3],
+            targets: vec![1, 2, 3, 4],
+            length: 4,
+            sequences: [0].into(),
+            starts: vec![0],
+            documents: Default::default(),
+        };
+        let loss = gpt.loss(&batch, &pass).unwrap();
+        assert_eq!(loss.sorted_nodes().len(), 2);
+        loss.backward().unwrap();
+        assert!(gpt.params.gradients().iter().any(|&gradient| gradient != 0.0));
+        let error = loss.backward().map(drop).unwrap_err().to_string();
+        assert!(error.contains("serves one backward pass"), "{error}");
     }
 
     #[test]

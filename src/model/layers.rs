@@ -1,7 +1,7 @@
 //! The layers of a transformer.
 
 use super::balance::Balance;
-use crate::tensor::{self, Dropout, Param, Precision, Slices};
+use crate::tensor::{self, Activation, Dropout, Operand, Param, Precision, Slices, Tape};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The purpose of a forward pass.
 #[derive(Clone, Default)]
 pub struct Pass {
-    /// Whether a backward pass will follow: candle then records the graph.
+    /// Whether a backward pass will follow: then the pass makes a tape.
     pub train: bool,
     /// `None` drops no elements.
     pub dropout: Option<Dropout>,
@@ -41,7 +41,13 @@ pub trait Attend: Send + Sync {
     ///
     /// # Errors
     /// If a row does not consist of these heads, or a rank has ended with which it communicates.
-    fn attend(&self, qkv: Tensor, heads: &Heads, pass: &Pass, layer: &str) -> Result<Tensor>;
+    fn attend(
+        &self,
+        qkv: Activation,
+        heads: &Heads,
+        pass: &Pass,
+        layer: &str,
+    ) -> Result<Activation>;
 }
 
 /// One layer's heads on this rank.
@@ -54,7 +60,7 @@ pub struct Heads {
 }
 
 impl Pass {
-    /// A pass that evaluates or generates: no graph, no dropout.
+    /// A pass that evaluates or generates: no tape, no dropout.
     pub fn evaluate() -> Pass {
         Pass::default()
     }
@@ -64,18 +70,18 @@ impl Pass {
         Pass { train: true, dropout, ..Pass::default() }
     }
 
-    /// Looks up `ids`, sequences of `length`, in a table `[vocabulary, width]`. Where no backward
-    /// pass follows, candle records nothing from here on.
-    pub(crate) fn embed(&self, ids: &[u32], length: usize, table: &Param) -> Result<Tensor> {
-        let x = tensor::embed(ids, length, table)?;
-        Ok(if self.train { x } else { x.detach() })
+    /// Looks up `ids`, sequences of `length`, in a table `[vocabulary, width]`. Where a backward
+    /// pass follows, its tape begins here.
+    pub(crate) fn embed(&self, ids: &[u32], length: usize, table: &Param) -> Result<Activation> {
+        let tape = self.train.then(Tape::default);
+        tensor::embed(ids, length, table, tape.as_ref())
     }
 
     /// Applies dropout to `x`. The name of the layer decides which elements it drops.
     ///
     /// # Errors
     /// If `x` has no two dimensions to number its rows by, or other sequences than the batch.
-    pub fn drop(&self, x: Tensor, layer: &str) -> Result<Tensor> {
+    pub fn drop<X: Operand>(&self, x: X, layer: &str) -> Result<X> {
         match &self.dropout {
             Some(rules) => tensor::dropout(&x, rules, layer),
             None => Ok(x),
@@ -86,7 +92,7 @@ impl Pass {
     ///
     /// # Errors
     /// If `x` is not f32.
-    pub fn rounded(&self, x: Tensor) -> Result<Tensor> {
+    pub fn rounded<X: Operand>(&self, x: X) -> Result<X> {
         match self.precision {
             Precision::F32 => Ok(x),
             Precision::Bf16 => tensor::round_to_bf16(x),
@@ -97,7 +103,7 @@ impl Pass {
     ///
     /// # Errors
     /// As [`tensor::linear`].
-    pub fn linear(&self, x: &Tensor, weight: &Param) -> Result<Tensor> {
+    pub fn linear<X: Operand>(&self, x: &X, weight: &Param) -> Result<X> {
         if self.few_rows {
             tensor::linears_of_few_rows(x, &[weight])
         } else {
@@ -112,7 +118,15 @@ pub trait Layer: Send + Sync {
     ///
     /// # Errors
     /// If `x` has a different width, or the layer's weights are not here.
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor>;
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation>;
+
+    /// The same for whoever has candle's tensors: the layer is one node of their graph.
+    ///
+    /// # Errors
+    /// As [`Layer::forward`].
+    fn on_graph(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        tensor::node(x, |x| self.forward(x, pass))
+    }
 }
 
 /// The first layer: tokens enter the model here.
@@ -121,7 +135,7 @@ pub trait Entry: Send + Sync {
     ///
     /// # Errors
     /// If an id is not in the vocabulary, or the tables are not here.
-    fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor>;
+    fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Activation>;
 }
 
 /// The last layer: activations leave the model here. Head and loss are one layer, so ranks that
@@ -132,13 +146,13 @@ pub trait Exit: Send + Sync {
     ///
     /// # Errors
     /// If `x` has a different width, or the head's matrix is not here.
-    fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor>;
+    fn logits(&self, x: &Activation, pass: &Pass) -> Result<Activation>;
 
     /// The mean cross-entropy of `targets`, one for each row of `x`: a scalar.
     ///
     /// # Errors
     /// As [`Exit::logits`], and if there is not one target for each row.
-    fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor>;
+    fn loss(&self, x: &Activation, targets: &[u32], pass: &Pass) -> Result<Activation>;
 }
 
 /// `x · Wᵀ`, plus the bias if there is one.
@@ -150,7 +164,7 @@ pub struct Linear {
 }
 
 impl Layer for Linear {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         match &self.bias {
             None => pass.linear(x, &self.weight),
             Some(bias) => tensor::linear_bias(x, &self.weight, bias, pass.precision),
@@ -165,10 +179,10 @@ pub struct TiledLinear {
 }
 
 impl Layer for TiledLinear {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let parts: Vec<Tensor> =
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
+        let parts: Vec<Activation> =
             self.tiles.iter().map(|tile| tile.forward(x, pass)).collect::<Result<_>>()?;
-        Tensor::cat(&parts, x.rank() - 1)
+        tensor::side_by_side(&parts)
     }
 }
 
@@ -179,7 +193,7 @@ pub struct Linears {
 }
 
 impl Layer for Linears {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         let weights: Vec<&Param> = self.weights.iter().collect();
         if pass.few_rows {
             tensor::linears_of_few_rows(x, &weights)
@@ -196,7 +210,7 @@ pub struct LayerNorm {
 }
 
 impl Layer for LayerNorm {
-    fn forward(&self, x: &Tensor, _pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, _pass: &Pass) -> Result<Activation> {
         tensor::layer_norm(x, &self.gain)
     }
 }
@@ -210,7 +224,7 @@ pub struct RmsNorm {
 }
 
 impl Layer for RmsNorm {
-    fn forward(&self, x: &Tensor, _pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, _pass: &Pass) -> Result<Activation> {
         tensor::rms_norm(x, &self.gain, self.epsilon)
     }
 }
@@ -224,7 +238,7 @@ pub struct Embedding {
 }
 
 impl Entry for Embedding {
-    fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Activation> {
         let x = pass.embed(ids, length, &self.tokens)?;
         let x = match &self.positions {
             Some(positions) => tensor::add_positions(x, positions, &pass.slices)?,
@@ -241,11 +255,11 @@ pub struct Head {
 }
 
 impl Exit for Head {
-    fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn logits(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         pass.linear(x, &self.weight)
     }
 
-    fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {
+    fn loss(&self, x: &Activation, targets: &[u32], pass: &Pass) -> Result<Activation> {
         tensor::cross_entropy(&self.logits(x, pass)?, targets)
     }
 }
@@ -260,7 +274,7 @@ pub struct Attention {
 }
 
 impl Layer for Attention {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         let qkv = self.qkv.forward(x, pass)?;
         let y = match &pass.attention {
             Some(attention) => attention.attend(qkv, &self.heads, pass, &self.name)?,
@@ -282,7 +296,7 @@ pub struct Mlp {
 }
 
 impl Layer for Mlp {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         let x = tensor::gelu(self.fc.forward(x, pass)?)?;
         pass.drop(self.out.forward(&x, pass)?, &format!("{}.out", self.name))
     }
@@ -297,9 +311,9 @@ pub struct Block {
 }
 
 impl Layer for Block {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let half = |x: &Tensor, norm: &dyn Layer, layer: &dyn Layer| {
-            pass.rounded(tensor::residual(x, |x| layer.forward(&norm.forward(x, pass)?, pass))?)
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
+        let half = |x: &Activation, norm: &dyn Layer, layer: &dyn Layer| {
+            pass.rounded(tensor::sum(x, layer.forward(&norm.forward(x, pass)?, pass)?)?)
         };
         let x = half(x, &*self.norm1, &*self.attention)?;
         half(&x, &*self.norm2, &*self.mlp)
@@ -312,7 +326,7 @@ pub struct Recomputed {
 }
 
 impl Layer for Recomputed {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         // Dropout masks are functions of the step and the layer, so the second pass drops what the
         // first one dropped.
         let blocks = self.blocks.clone();

@@ -5,8 +5,8 @@ use super::build::{Build, Role, selecting_bias, whole};
 use super::experts::Mixture;
 use super::layers::{Block, Heads, Layer, Pass};
 use crate::plan::{LlamaExtra, ModelShape};
-use crate::tensor::{self, Init, Params, Rotations};
-use candle_core::{Result, Tensor};
+use crate::tensor::{self, Activation, Init, Params, Rotations};
+use candle_core::Result;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ struct GroupedAttention {
 }
 
 impl Layer for GroupedAttention {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         let qkv = self.qkv.forward(x, pass)?;
         let Heads { queries, kv } = &self.heads;
         let heads = queries.len();
@@ -123,7 +123,7 @@ struct GatedMlp {
 }
 
 impl Layer for GatedMlp {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         self.down.forward(&tensor::swiglu(&self.gate_up.forward(x, pass)?)?, pass)
     }
 }

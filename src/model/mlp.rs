@@ -1,8 +1,8 @@
 //! A stack of linear layers: the smallest model worth distributing. It trains fast enough to watch.
 
 use super::layers::{Layer, Linear, Pass};
-use crate::tensor::{self, Init, Params};
-use candle_core::{Device, Result, Tensor, Var};
+use crate::tensor::{self, Activation, Init, Params};
+use candle_core::{Result, Tensor};
 use std::sync::Arc;
 
 /// Linear layers with biases, without anything between them.
@@ -41,15 +41,14 @@ impl LinearStack {
 
     /// Sends `x`, samples of the first width, through all layers: [samples, last width].
     ///
-    /// The input is a variable, so that candle records the graph: the weights are handles, not
-    /// variables. (The backward pass therefore also computes the input's gradient, at the cost of
-    /// one product in the first layer.)
+    /// (The backward pass also computes the input's gradient, at the cost of one product in the
+    /// first layer.)
     ///
     /// # Errors
     /// If `x` does not consist of whole samples, or the parameters are not allocated.
-    pub fn forward(&self, x: &[f32]) -> Result<Tensor> {
+    pub fn forward(&self, x: &[f32]) -> Result<Activation> {
         let samples = x.len() / self.width.max(1);
-        let mut x = Var::from_slice(x, (samples, self.width), &Device::Cpu)?.into_inner();
+        let mut x = Activation::start(x.to_vec(), (samples, self.width))?;
         for layer in &self.layers {
             x = layer.forward(&x, &Pass::training(None))?;
         }
@@ -62,7 +61,7 @@ impl LinearStack {
     /// # Errors
     /// As [`LinearStack::forward`], and if the last width is not the first.
     pub fn loss(&self, x: &[f32]) -> Result<Tensor> {
-        tensor::squared_error(&self.forward(x)?, x)
+        tensor::root(tensor::squared_error(&self.forward(x)?, x)?)
     }
 }
 

@@ -19,59 +19,146 @@
 //! and some tokens go on without.
 
 use crate::plan::{Drops, Experts, Groups, Scores};
-use crate::tensor::{Device, Param, Tensor, TensorOp, apply, read};
+use crate::tensor::{Activation, Device, Operand, Param, Tensor, TensorOp, apply};
 use candle_core::{D, Result, Shape};
 use std::collections::BTreeMap;
 
 /// The experts that each row of `logits` [.., experts] selects, highest score first.
-pub(super) fn select(logits: &Tensor, rules: &Experts, bias: Option<&[f32]>) -> Result<Vec<u32>> {
+pub(super) fn select(
+    logits: &Activation,
+    rules: &Experts,
+    bias: Option<&[f32]>,
+) -> Result<Vec<u32>> {
     let Experts { number, chosen, selection, .. } = *rules;
     // Scores have the order of their logits, and need not be computed for it.
     let scores = if selection.groups.is_some() || bias.is_some() {
-        log_scores(&logits.detach(), selection.scores)?.exp()?
+        let logits = tensor(logits.numbers(), logits.dims())?;
+        log_scores(&logits, selection.scores)?.exp()?.flatten_all()?.to_vec1()?
     } else {
-        logits.clone()
+        logits.numbers().to_vec()
     };
-    read(&scores, |scores| {
-        let mut row = vec![0.0; number];
-        let mut places = Vec::new();
-        let mut all = Vec::with_capacity(scores.len() / number * chosen);
-        for scores in scores.chunks_exact(number) {
-            row.copy_from_slice(scores);
-            for (score, bias) in row.iter_mut().zip(bias.unwrap_or_default()) {
-                *score += bias;
-            }
-            if let Some(groups) = selection.groups {
-                mask_all_but_the_best(&mut row, groups, &mut places);
-            }
-            all.extend(highest(&row, chosen, &mut places));
+    let mut row = vec![0.0; number];
+    let mut places = Vec::new();
+    let mut all = Vec::with_capacity(scores.len() / number * chosen);
+    for scores in scores.chunks_exact(number) {
+        row.copy_from_slice(scores);
+        for (score, bias) in row.iter_mut().zip(bias.unwrap_or_default()) {
+            *score += bias;
         }
-        Ok(all)
-    })
+        if let Some(groups) = selection.groups {
+            mask_all_but_the_best(&mut row, groups, &mut places);
+        }
+        all.extend(highest(&row, chosen, &mut places));
+    }
+    Ok(all)
 }
 
 /// The logarithms of the scores of the experts `ids`, so many for each row of `logits`
 /// [.., experts]: [.., chosen]. A score itself can be too small for a number, and its logarithm
 /// still has a gradient.
-pub(super) fn log_scores_of(logits: &Tensor, ids: &[u32], rules: &Experts) -> Result<Tensor> {
-    let outer = &logits.dims()[..logits.rank() - 1];
-    let table = Tensor::from_slice(ids, [outer, &[rules.chosen]].concat(), &Device::Cpu)?;
-    log_scores(logits, rules.selection.scores)?.gather(&table, D::Minus1)
+pub(super) fn log_scores_of<X: Operand>(logits: &X, ids: &[u32], rules: &Experts) -> Result<X> {
+    let Experts { chosen, selection, .. } = *rules;
+    apply(logits, LogScores { ids: ids.to_vec(), chosen, kind: selection.scores })
 }
 
 /// By what the results of experts are multiplied, whose scores have these logarithms [.., chosen].
-pub(super) fn weights(log_scores: &Tensor, rules: &Experts) -> Result<Tensor> {
-    let weights = if rules.normalized {
-        // Each score as a part of their sum, which can be too small for a number, too.
-        let scores = below_the_largest(log_scores)?.exp()?;
-        scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)?
-    } else {
-        log_scores.exp()?
-    };
-    if rules.selection.factor == 1.0 {
-        return Ok(weights);
+pub(super) fn weights<X: Operand>(log_scores: &X, rules: &Experts) -> Result<X> {
+    let Experts { normalized, selection, .. } = *rules;
+    apply(log_scores, Weights { normalized, factor: selection.factor })
+}
+
+/// The logarithms of the scores of chosen experts.
+struct LogScores {
+    ids: Vec<u32>,
+    chosen: usize,
+    kind: Scores,
+}
+
+impl LogScores {
+    /// The table of choices for logits of shape `dims`: [.., chosen].
+    fn table(&self, dims: &[usize]) -> Result<Tensor> {
+        let outer = &dims[..dims.len() - 1];
+        Tensor::from_slice(&self.ids, [outer, &[self.chosen]].concat(), &Device::Cpu)
     }
-    weights * rules.selection.factor
+}
+
+impl TensorOp for LogScores {
+    const NAME: &'static str = "scores";
+
+    fn forward(&self, logits: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let scores = log_scores(&tensor(logits, dims)?, self.kind)?;
+        numbers(&scores.gather(&self.table(dims)?, D::Minus1)?)
+    }
+
+    /// A score's logarithm is x - ln(sum): each x has its own gradient, and its part of the sum's.
+    fn input_gradient(&self, logits: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let logits = tensor(logits, dims)?;
+        let table = self.table(dims)?;
+        let dy = Tensor::from_slice(dy, table.shape(), &Device::Cpu)?;
+        let dx = logits.zeros_like()?.scatter_add(&table, &dy, D::Minus1)?;
+        let of_sum = match self.kind {
+            Scores::Softmax => {
+                let e = below_the_largest(&logits)?.exp()?;
+                let dsum = (dx.neg()?.sum_keepdim(D::Minus1)? / e.sum_keepdim(D::Minus1)?)?;
+                e.broadcast_mul(&dsum)?
+            }
+            Scores::Sigmoid => {
+                let (e, sum) = beside_zero(&logits)?;
+                ((dx.neg()? / sum)? * e)?
+            }
+        };
+        Ok(numbers(&(dx + of_sum)?)?.0)
+    }
+}
+
+/// Weights by the logarithms of scores.
+struct Weights {
+    normalized: bool,
+    factor: f64,
+}
+
+impl TensorOp for Weights {
+    const NAME: &'static str = "weights";
+
+    fn forward(&self, log_scores: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let log_scores = tensor(log_scores, dims)?;
+        let weights = if self.normalized {
+            // Each score as a part of their sum, which can be too small for a number, too.
+            let scores = below_the_largest(&log_scores)?.exp()?;
+            scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)?
+        } else {
+            log_scores.exp()?
+        };
+        match self.factor {
+            1.0 => numbers(&weights),
+            factor => numbers(&(weights * factor)?),
+        }
+    }
+
+    fn input_gradient(&self, log_scores: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let log_scores = tensor(log_scores, dims)?;
+        let mut dy = tensor(dy, dims)?;
+        if self.factor != 1.0 {
+            dy = (dy * self.factor)?;
+        }
+        if !self.normalized {
+            return Ok(numbers(&(dy * log_scores.exp()?)?)?.0);
+        }
+        let scores = below_the_largest(&log_scores)?.exp()?;
+        let sum = scores.sum_keepdim(D::Minus1)?;
+        let dsum = (&dy * &scores)?.broadcast_div(&sum.sqr()?)?.neg()?.sum_keepdim(D::Minus1)?;
+        let dscores = dy.broadcast_div(&sum)?.broadcast_add(&dsum)?;
+        Ok(numbers(&(dscores * scores)?)?.0)
+    }
+}
+
+/// For candle's functions of rows. No graph follows.
+fn tensor(x: &[f32], dims: &[usize]) -> Result<Tensor> {
+    Tensor::from_slice(x, dims, &Device::Cpu)
+}
+
+fn numbers(x: &Tensor) -> Result<(Vec<f32>, Shape)> {
+    Ok((x.flatten_all()?.to_vec1()?, x.shape().clone()))
 }
 
 /// The logarithms of the scores of `logits` [.., experts]. A sigmoid is the softmax of a logit
@@ -83,17 +170,23 @@ fn log_scores(logits: &Tensor, kind: Scores) -> Result<Tensor> {
             x.broadcast_sub(&x.exp()?.sum_keepdim(D::Minus1)?.log()?)
         }
         Scores::Sigmoid => {
-            let largest = logits.detach().relu()?;
-            let x = (logits - &largest)?;
-            let sum = (x.exp()? + largest.neg()?.exp()?)?;
-            x - sum.log()?
+            let (_, sum) = beside_zero(logits)?;
+            (logits - logits.relu()?)? - sum.log()?
         }
     }
 }
 
+/// For each logit e^x and e^x + e^0, both less the larger of x and 0.
+fn beside_zero(logits: &Tensor) -> Result<(Tensor, Tensor)> {
+    let largest = logits.relu()?;
+    let e = (logits - &largest)?.exp()?;
+    let sum = (&e + largest.neg()?.exp()?)?;
+    Ok((e, sum))
+}
+
 /// Each row of `x`, less its largest number.
 fn below_the_largest(x: &Tensor) -> Result<Tensor> {
-    x.broadcast_sub(&x.detach().max_keepdim(D::Minus1)?)
+    x.broadcast_sub(&x.max_keepdim(D::Minus1)?)
 }
 
 /// Whether each of the choices `chosen` is among the `most` that its expert takes.
@@ -115,11 +208,11 @@ pub(super) fn within(most: usize, drops: Drops, chosen: &[u32], weights: &[f32])
 /// Returns `logits` [.., experts], whose backward pass adds the load of `ids` to the gradient of
 /// `bias`.
 pub(super) fn count_load(
-    logits: &Tensor,
+    logits: &Activation,
     ids: &[u32],
     rules: &Experts,
     bias: &Param,
-) -> Result<Tensor> {
+) -> Result<Activation> {
     // E times the copies above the mean: whole numbers, whose sums have no order.
     let mut above = vec![-(ids.len() as f32); rules.number];
     ids.iter().for_each(|&expert| above[expert as usize] += rules.number as f32);
@@ -208,7 +301,7 @@ mod tests {
 
     fn selected(logits: &[f32], rules: &Experts, bias: Option<&[f32]>) -> Vec<u32> {
         let shape = (logits.len() / rules.number, rules.number);
-        let logits = Tensor::from_slice(logits, shape, &Device::Cpu).unwrap();
+        let logits = Activation::new(logits.to_vec(), shape).unwrap();
         select(&logits, rules, bias).unwrap()
     }
 
@@ -247,7 +340,7 @@ mod tests {
     /// first weight counts once, the second twice.
     fn weighed(logits: [f32; 4], ids: [u32; 2], rules: &Experts) -> (Vec<f32>, Vec<f32>) {
         let x = Var::from_slice(&logits, (1, 4), &Device::Cpu).unwrap();
-        let weights = weights(&log_scores_of(&x, &ids, rules).unwrap(), rules).unwrap();
+        let weights = weights(&log_scores_of(x.as_tensor(), &ids, rules).unwrap(), rules).unwrap();
         let counted = weights.broadcast_mul(&Tensor::new(&[1f32, 2.0], &Device::Cpu).unwrap());
         let gradients = counted.unwrap().sum_all().unwrap().backward().unwrap();
         let numbers = |x: &Tensor| x.flatten_all().unwrap().to_vec1().unwrap();
@@ -333,14 +426,17 @@ mod tests {
         let params = Params::new();
         let bias = params.declare("bias", &[4], Init::Constant(0.0)).unwrap();
         params.allocate(0);
-        let x = Var::zeros((3, 4), candle_core::DType::F32, &Device::Cpu).unwrap();
         let ids = [0, 1, 0, 2, 0, 1];
-        let y = count_load(&x, &ids, &rules(2, Selection::default()), &bias).unwrap();
-        y.sum_all().unwrap().backward().unwrap();
+        let pass = || {
+            let x = Activation::start(vec![0.0; 12], (3, 4)).unwrap();
+            let y = count_load(&x, &ids, &rules(2, Selection::default()), &bias).unwrap();
+            y.backward(vec![1.0; 12], None).unwrap();
+        };
+        pass();
         let of_one = [6.0, 2.0, -2.0, -6.0].map(|above| above * UNIT);
         assert_eq!(*params.gradients(), of_one);
         // The loads of micro-batches add up.
-        y.sum_all().unwrap().backward().unwrap();
+        pass();
         let gradients = params.gradients();
         assert_eq!(*gradients, of_one.map(|load| 2.0 * load));
         let with = [&gradients[..], &[0.1; 4]].concat();

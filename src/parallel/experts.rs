@@ -8,9 +8,9 @@
 //!
 //! A block's shared expert needs no other rank's tokens, so it computes while copies travel.
 //! Megatron-LM's `--moe-shared-expert-overlap` cuts it in two, and its second matrix computes while
-//! results come back. Here only the first of the four exchanges is hidden. In the backward pass
-//! candle's graph decides which operation is next, and an operation returns its gradient. So an
-//! exchange begins and ends in one operation, and nothing computes meanwhile.
+//! results come back. Here only the first of the four exchanges is hidden. In the backward pass an
+//! operation returns its gradient to the tape before the next one runs. So an exchange begins and
+//! ends in one operation, and nothing computes meanwhile.
 //!
 //! Cost: a token whose k experts are chosen evenly leaves its rank k (1 - 1/e) times, and so do the
 //! results. In all four exchanges a rank waits for the one with most copies.
@@ -19,7 +19,7 @@ use super::partition::even;
 use super::wire::{Started, all_to_all_v, start_all_to_all_v};
 use crate::comm::{Comm, Reduce};
 use crate::model::{Arrived, Arriving, Auxiliary, Balance, Counts, Deliver, Pass};
-use crate::tensor::{Precision, Tensor, TensorOp, consume, read, rows};
+use crate::tensor::{Activation, Precision, TensorOp, consume, rows};
 use candle_core::{Error, Result, Shape, bail};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,7 +45,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///         gpt.params.allocate(1337);
 ///         let input = Input::Tokens { ids: &[0, 1, 2, 3], length: 4 };
 ///         let loss = gpt.forward(input, &[1, 2, 3, 4], &Pass::evaluate())?;
-///         Ok((gpt.params.numel(), loss.to_scalar::<f32>()?))
+///         Ok((gpt.params.numel(), loss.scalar()?))
 ///     })
 /// };
 /// let (alone, two) = (run(1)?, run(2)?);
@@ -86,7 +86,7 @@ pub fn balance_over(group: &Comm, auxiliary: Auxiliary) -> Arc<Balance> {
 }
 
 impl Deliver for ExpertParallel {
-    fn dispatch(&self, copies: Tensor, counts: &[usize], pass: &Pass) -> Result<Arriving> {
+    fn dispatch(&self, copies: Activation, counts: &[usize], pass: &Pass) -> Result<Arriving> {
         let ranks = self.group.size();
         if !counts.len().is_multiple_of(ranks) || counts.is_empty() {
             bail!(
@@ -120,7 +120,7 @@ impl Deliver for ExpertParallel {
         Ok(Box::new(move || Ok(Arrived { rows: consume(copies, there)?, counts })))
     }
 
-    fn combine(&self, results: Tensor, counts: &Counts, pass: &Pass) -> Result<Tensor> {
+    fn combine(&self, results: Activation, counts: &Counts, pass: &Pass) -> Result<Activation> {
         let back = Exchange {
             group: self.group.clone(),
             labels: ["combine", "combine, backward"],
@@ -149,13 +149,12 @@ struct Exchange {
 
 impl Exchange {
     /// Starts the exchange of `x`.
-    fn start(&self, x: &Tensor) -> Result<Started> {
+    fn start(&self, x: &Activation) -> Result<Started> {
         let (_, width) = rows(x.dims())?;
         let [sends, expects] = [&self.sends, &self.expects].map(|rows| numbers(rows, width));
         let group = self.group.labelled(self.labels[0]);
-        read(x, |x| {
-            start_all_to_all_v(&group, self.precision, x, &sends, &expects).map_err(Error::wrap)
-        })
+        start_all_to_all_v(&group, self.precision, x.numbers(), &sends, &expects)
+            .map_err(Error::wrap)
     }
 
     fn rows(
@@ -202,13 +201,12 @@ mod tests {
     use crate::model::{Layer, Linear, Mixture};
     use crate::plan::Experts;
     use crate::tensor::{Init, Params};
-    use candle_core::Device;
 
     /// A shared expert that notes the calls and bytes that its rank has counted so far.
     struct Watching(Comm, Arc<Mutex<[u64; 2]>>);
 
     impl Layer for Watching {
-        fn forward(&self, x: &Tensor, _: &Pass) -> Result<Tensor> {
+        fn forward(&self, x: &Activation, _: &Pass) -> Result<Activation> {
             *self.1.lock().unwrap() = counted(&self.0);
             Ok(x.clone())
         }
@@ -241,7 +239,7 @@ mod tests {
                     name: "experts".into(),
                 };
                 params.allocate(1);
-                let x = Tensor::ones((1, 3, 2), candle_core::DType::F32, &Device::Cpu)?;
+                let x = Activation::new(vec![1.0; 6], (1, 3, 2))?;
                 mixture.forward(&x, &Pass::evaluate())?;
                 let seen = *watched.lock().unwrap();
                 Ok((seen, counted(&comm)))

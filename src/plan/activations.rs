@@ -44,23 +44,24 @@ impl ModelShape {
     }
 
     /// The most bytes that a step's activations take: all that the forward pass leaves, and beside
-    /// it what the backward pass works on. That is most at one of three places of the last block:
-    /// at the logits; at the matrix after GELU; or at attention, where one sequence's scores are
-    /// computed again, beside a head's keys and values that are turned. The last two have the
-    /// stream's gradient beside them; with dropout the matrix gets another one, in which numbers
-    /// are dropped. At attention, GELU's slope has already been freed. What a matrix product
-    /// copies for itself is scratch ([`crate::allocator::scratch`]), and not counted here.
+    /// it what the backward pass works on. That pass frees what it has used, so it is most at one
+    /// of three places near its beginning: at the gradient of the logits, or of the head's input;
+    /// at that of GELU's result in the last block, when the logits are gone and the stream's
+    /// gradient has taken the place of the last norm's input; or at attention there, where one
+    /// sequence's scores are computed again, beside a head's keys and values that are turned, and
+    /// all of the MLP is gone. What a matrix product copies for itself is scratch
+    /// ([`crate::allocator::scratch`]), and not counted here.
     fn activations(&self, batch: usize, dropout: DropoutMasks) -> u64 {
         let block = self.block as f64;
         let tokens = batch as f64 * block;
         let vocabulary = self.vocabulary as f64;
         let d = self.embd as f64;
-        let logits = (vocabulary + d) * tokens;
-        let dropped = if dropout == DropoutMasks::Kept { 1.0 } else { 0.0 };
-        let out = (5.0 + dropped) * d * tokens;
-        let head = d / self.heads as f64;
-        let attention = d * tokens + 2.0 * block * (block + head);
-        let work = 4.0 * logits.max(out).max(attention);
+        let head = vocabulary.max(d) * tokens;
+        let behind = vocabulary + d + 3.0; // with three statistics
+        let gelu = (4.0 * d - behind) * tokens;
+        let scores = 2.0 * block * (block + d / self.heads as f64);
+        let attention = scores - (7.0 * d + behind) * tokens;
+        let work = 4.0 * head.max(gelu).max(attention);
         (self.alone().activations(batch, dropout) + work) as u64
     }
 }
@@ -87,12 +88,12 @@ mod tests {
     fn the_backward_pass_works_where_it_was_measured() {
         let wide = |shape| ModelShape { vocabulary: 2000, ..shape };
         for (shape, batch, measured) in [
-            (shape(2, 4, 256, 128), 1, 657_504.0),
-            (shape(2, 2, 256, 64), 32, 10_487_904.0),
-            (wide(shape(2, 2, 32, 64)), 12, 6_243_160.0),
-            (wide(shape(2, 2, 160, 64)), 12, 6_636_376.0),
-            (shape(1, 4, 64, 512), 1, 2_295_128.0),
-            (shape(2, 2, 32, 256), 2, 623_704.0),
+            (shape(2, 4, 256, 128), 1, 357_332.0),
+            (shape(2, 2, 256, 64), 32, 5_725_652.0),
+            (wide(shape(2, 2, 32, 64)), 12, 6_144_200.0),
+            (wide(shape(2, 2, 160, 64)), 12, 6_144_200.0),
+            (shape(1, 4, 64, 512), 1, 966_892.0),
+            (shape(2, 2, 32, 256), 2, 133_320.0),
         ] {
             let forward = shape.alone().activations(batch, DropoutMasks::None);
             let work = shape.memory(batch, DropoutMasks::None).activations as f64 - forward;

@@ -2,11 +2,11 @@
 //! may share key and value heads (grouped-query attention: Ainslie et al., arXiv 2305.13245).
 
 use super::dropout::{Dropout, Mask};
-use super::graph::{TensorOp, apply};
 use super::math::{causal_softmax, dot, exp, vectorized};
 use super::matmul::{Matrix, Write, matmul_in, transposed};
+use super::operation::{Operand, TensorOp, apply};
 use super::stored::Precision;
-use candle_core::{Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, bail};
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -25,13 +25,13 @@ use std::sync::OnceLock;
 ///
 /// # Errors
 /// If a row is not three times as wide as whole heads.
-pub fn causal_attention(
-    qkv: &Tensor,
+pub fn causal_attention<X: Operand>(
+    qkv: &X,
     heads: usize,
     first_head: usize,
     dropout: Option<(&Dropout, &str)>,
     products: Precision,
-) -> Result<Tensor> {
+) -> Result<X> {
     let mask = dropout.map(|(dropout, layer)| dropout.mask(layer));
     let attention = Attention::of(heads, heads, products);
     apply(qkv, Attention { first_head, mask, ..attention })
@@ -42,12 +42,12 @@ pub fn causal_attention(
 ///
 /// # Errors
 /// If the heads do not divide a row, or `kv_heads` does not divide `heads`.
-pub fn grouped_attention(
-    qkv: &Tensor,
+pub fn grouped_attention<X: Operand>(
+    qkv: &X,
     heads: usize,
     kv_heads: usize,
     products: Precision,
-) -> Result<Tensor> {
+) -> Result<X> {
     apply(qkv, Attention::of(heads, kv_heads, products))
 }
 

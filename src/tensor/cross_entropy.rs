@@ -1,8 +1,8 @@
 //! Cross-entropy: how little the model expected the token that came next.
 
-use super::graph::{TensorOp, apply, rows};
 use super::math::{exp, exp_sum, max, vectorized};
-use candle_core::{Result, Shape, Tensor, bail};
+use super::operation::{Operand, TensorOp, apply, rows};
+use candle_core::{Result, Shape, bail};
 use std::sync::OnceLock;
 
 /// A target that counts neither in a loss nor in its gradient, such as a prompt's token in
@@ -27,7 +27,7 @@ pub(crate) fn fit(targets: &[u32], rows: usize, vocabulary: usize) -> bool {
 ///
 /// # Errors
 /// If there is not one target for each row, a target is not in the vocabulary, or all are ignored.
-pub fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
+pub fn cross_entropy<X: Operand>(logits: &X, targets: &[u32]) -> Result<X> {
     apply(logits, CrossEntropy { targets: targets.to_vec(), log_sums: OnceLock::new() })
 }
 

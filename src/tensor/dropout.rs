@@ -4,10 +4,10 @@
 //! Sequences are numbered over all ranks. So N ranks drop the same elements as one rank with the
 //! whole batch. The backward pass recomputes a mask instead of keeping it.
 
-use super::graph::{TensorOp, apply};
+use super::operation::{Operand, TensorOp, apply};
 use super::random::Stream;
 use super::slices::Slices;
-use candle_core::{Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, bail};
 use std::sync::Arc;
 
 /// The facts that decide the masks of one forward pass.
@@ -81,7 +81,7 @@ impl Mask {
 ///
 /// # Errors
 /// If `x` has other sequences than `dropout`.
-pub fn dropout(x: &Tensor, dropout: &Dropout, layer: &str) -> Result<Tensor> {
+pub fn dropout<X: Operand>(x: &X, dropout: &Dropout, layer: &str) -> Result<X> {
     apply(x, dropout.mask(layer))
 }
 
@@ -100,7 +100,7 @@ impl TensorOp for Mask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use candle_core::Device;
+    use candle_core::{Device, Tensor};
 
     fn ones(sequences: &[u64], step: u64) -> Vec<Vec<f32>> {
         let rules = Dropout {
@@ -157,7 +157,7 @@ mod tests {
             slices: Slices::default(),
         };
         let x = candle_core::Var::ones((2, 50), candle_core::DType::F32, &Device::Cpu).unwrap();
-        let y = dropout(&x, &rules, "here").unwrap();
+        let y = dropout(x.as_tensor(), &rules, "here").unwrap();
         let gradients = y.sum_all().unwrap().backward().unwrap();
         let dx = gradients.get(&x).unwrap().to_vec2::<f32>().unwrap();
         // The input is 1, so the output is the mask.

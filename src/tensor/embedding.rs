@@ -1,27 +1,28 @@
 //! Token and position embedding: tokens enter the model here. These are two operations, because
 //! ranks that shard the token table add up their rows in between.
 
-use super::graph::{TensorOp, apply, consume};
+use super::operation::{Operand, TensorOp, begun, consume};
 use super::params::Param;
 use super::slices::Slices;
-use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
+use super::tape::{Activation, Tape};
+use candle_core::{Result, Shape, bail};
 use std::ops::Range;
 
 /// Looks up row `ids[s][t]` of `tokens` [vocabulary, width], for sequences of `length` tokens:
 /// [sequences, length, width]. A rank with a shard of the table writes zeros for the tokens whose
 /// rows it does not hold. The sum over ranks is the embedding.
 ///
-/// candle records the graph from here on. A pass that does not train detaches what it gets.
+/// The pass's tape, if it has one, begins here.
 ///
 /// # Errors
 /// If an id is not in the vocabulary, or the table is not here.
-pub fn embed(ids: &[u32], length: usize, tokens: &Param) -> Result<Tensor> {
-    let op = Embed { ids: ids.to_vec(), length, tokens: tokens.handle() };
-    // candle records operations, and visits them in the backward pass, only above a variable. The
-    // weights are handles and not variables. So the graph starts at this variable, which takes no
-    // part in the arithmetic.
-    let anchor = Var::zeros((), DType::F32, &Device::Cpu)?;
-    apply(&anchor, op)
+pub fn embed(
+    ids: &[u32],
+    length: usize,
+    tokens: &Param,
+    tape: Option<&Tape>,
+) -> Result<Activation> {
+    begun(tape, Embed { ids: ids.to_vec(), length, tokens: tokens.handle() })
 }
 
 struct Embed {
@@ -42,7 +43,7 @@ impl TensorOp for Embed {
     const NAME: &'static str = "embedding";
     const HAS_WEIGHTS: bool = true;
 
-    fn forward(&self, _anchor: &[f32], _dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+    fn forward(&self, _x: &[f32], _dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let whole = &self.tokens.spec().whole;
         let here = self.here();
         let vocabulary = whole.shape[0];
@@ -63,12 +64,12 @@ impl TensorOp for Embed {
         Ok((y, (self.ids.len() / self.length, self.length, width).into()))
     }
 
-    fn input_gradient(&self, anchor: &[f32], _dims: &[usize], _dy: &[f32]) -> Result<Vec<f32>> {
-        Ok(anchor.to_vec())
+    fn input_gradient(&self, _x: &[f32], _dims: &[usize], _dy: &[f32]) -> Result<Vec<f32>> {
+        Ok(Vec::new()) // tokens have none
     }
 
     /// Adds each token's gradient to its row of the table.
-    fn weight_gradients(&self, _anchor: &[f32], _dims: &[usize], dy: &[f32]) -> Result<()> {
+    fn weight_gradients(&self, _x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<()> {
         let here = self.here();
         let width = self.tokens.spec().shape[1];
         self.tokens.add_gradient(|sum| {
@@ -87,7 +88,7 @@ impl TensorOp for Embed {
 ///
 /// # Errors
 /// If the sequences are longer than the table, or the table is not here.
-pub fn add_positions(x: Tensor, positions: &Param, slices: &Slices) -> Result<Tensor> {
+pub fn add_positions<X: Operand>(x: X, positions: &Param, slices: &Slices) -> Result<X> {
     consume(x, AddPositions { positions: positions.handle(), slices: slices.clone() })
 }
 

@@ -1,7 +1,7 @@
 //! The gain of a norm: one number for each of a row's. The loop that computes the input's gradient
 //! computes the gain's, too, so it is kept until the weights' turn.
 
-use super::graph::rows;
+use super::operation::rows;
 use super::params::{Param, Value};
 use candle_core::{Result, bail};
 use std::sync::OnceLock;

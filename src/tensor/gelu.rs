@@ -3,10 +3,10 @@
 //! The forward pass has all that the slope takes, so the operation keeps the slope instead of x:
 //! as much memory, and the backward pass is a product.
 
-use super::graph::{TensorOp, consume};
 use super::math::{exp, vectorized};
+use super::operation::{Operand, TensorOp, consume};
 use crate::memory::in_large_pages;
-use candle_core::{Error, Result, Shape, Tensor};
+use candle_core::{Error, Result, Shape};
 use std::sync::{Mutex, PoisonError};
 
 /// `gelu(x) = x · Φ(x)`, element by element (Hendrycks and Gimpel, arXiv 1606.08415). It frees the
@@ -14,8 +14,8 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// # Errors
 /// If `x` is not f32.
-pub fn gelu(x: Tensor) -> Result<Tensor> {
-    let keeps_slope = x.track_op();
+pub fn gelu<X: Operand>(x: X) -> Result<X> {
+    let keeps_slope = x.is_recorded();
     consume(x, Gelu { keeps_slope, slope: Mutex::default() })
 }
 

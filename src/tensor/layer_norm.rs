@@ -2,10 +2,10 @@
 //! learned gain.
 
 use super::gain::{Backward, Gain};
-use super::graph::{TensorOp, apply};
 use super::math::{dot, sum, vectorized};
+use super::operation::{Operand, TensorOp, apply};
 use super::params::Param;
-use candle_core::{Result, Shape, Tensor};
+use candle_core::{Result, Shape};
 use std::sync::OnceLock;
 
 /// Added to the variance, as in PyTorch.
@@ -16,7 +16,7 @@ const EPSILON: f32 = 1e-5;
 ///
 /// # Errors
 /// If `x` has a different width than the gain, or the gain is not here.
-pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
+pub fn layer_norm<X: Operand>(x: &X, gain: &Param) -> Result<X> {
     apply(x, LayerNorm { gain: Gain::of(gain), statistics: OnceLock::new() })
 }
 

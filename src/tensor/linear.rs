@@ -2,12 +2,12 @@
 //! does nearly all of its arithmetic.
 
 use super::few_rows::Numbers;
-use super::graph::{TensorOp, apply, rows};
 use super::math::vectorized;
 use super::matmul::{self, Matrix, Write, matmul_bf16, matmul_in};
+use super::operation::{Operand, TensorOp, apply, rows};
 use super::params::Param;
 use super::stored::Precision;
-use candle_core::{Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, bail};
 
 /// `x` [.., in] times the transpose of `weight` [out, in]: [.., out]. The factors of all three
 /// products, forward and backward, are as `products` has them.
@@ -16,7 +16,7 @@ use candle_core::{Result, Shape, Tensor, bail};
 ///
 /// # Errors
 /// If the last dimension of `x` is not in, or the weight is not here.
-pub fn linear(x: &Tensor, weight: &Param, products: Precision) -> Result<Tensor> {
+pub fn linear<X: Operand>(x: &X, weight: &Param, products: Precision) -> Result<X> {
     apply(x, Linear { weight: weight.handle(), bias: None, products })
 }
 
@@ -26,12 +26,12 @@ pub fn linear(x: &Tensor, weight: &Param, products: Precision) -> Result<Tensor>
 ///
 /// # Errors
 /// As [`linear`].
-pub fn linear_bias(
-    x: &Tensor,
+pub fn linear_bias<X: Operand>(
+    x: &X,
     weight: &Param,
     bias: &Param,
     products: Precision,
-) -> Result<Tensor> {
+) -> Result<X> {
     apply(x, Linear { weight: weight.handle(), bias: Some(bias.handle()), products })
 }
 

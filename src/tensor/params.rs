@@ -51,19 +51,18 @@ pub type Hook = Box<dyn Fn(&Params, &Spec) -> Result<()> + Send + Sync>;
 /// A layer of one's own, and gradient descent over the flat buffers:
 ///
 /// ```
-/// use candle_core::{Device, Var};
-/// use shardlab::tensor::{Init, Params, Precision, linear_bias, squared_error};
+/// use shardlab::tensor::{Activation, Init, Params, Precision, linear_bias, squared_error};
 ///
 /// let params = Params::new();
 /// let weight = params.declare("fc.weight", &[1, 2], Init::Constant(0.0))?;
 /// let bias = params.declare("fc.bias", &[1], Init::Constant(0.0))?;
 /// params.allocate(1337); // the seed, if initial values are random
 ///
-/// let x = Var::new(&[[1f32, 2.0]], &Device::Cpu)?; // a variable, so that candle records the graph
 /// for _ in 0..20 {
 ///     params.zero_gradients();
+///     let x = Activation::start(vec![1.0, 2.0], (1, 2))?; // here the tape begins
 ///     let y = linear_bias(&x, &weight, &bias, Precision::F32)?;
-///     squared_error(&y, &[6.0])?.backward()?;
+///     squared_error(&y, &[6.0])?.backward(vec![1.0], None)?;
 ///     for (value, gradient) in params.values_mut().iter_mut().zip(&*params.gradients()) {
 ///         *value -= 0.05 * gradient;
 ///     }

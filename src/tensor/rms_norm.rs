@@ -1,10 +1,10 @@
 //! RMSNorm: scales each row to mean square 1, and multiplies it by a learned gain.
 
 use super::gain::{Backward, Gain};
-use super::graph::{TensorOp, apply};
 use super::math::{dot, vectorized};
+use super::operation::{Operand, TensorOp, apply};
 use super::params::Param;
-use candle_core::{Result, Shape, Tensor};
+use candle_core::{Result, Shape};
 use std::sync::OnceLock;
 
 /// `x / sqrt(mean(x²) + epsilon) · gain` over the last dimension; `gain` is `[width]` (Zhang and
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 ///
 /// # Errors
 /// If `x` has a different width than the gain, or the gain is not here.
-pub fn rms_norm(x: &Tensor, gain: &Param, epsilon: f32) -> Result<Tensor> {
+pub fn rms_norm<X: Operand>(x: &X, gain: &Param, epsilon: f32) -> Result<X> {
     apply(x, RmsNorm { gain: Gain::of(gain), epsilon, scales: OnceLock::new() })
 }
 

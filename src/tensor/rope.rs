@@ -5,10 +5,10 @@
 //! Number i of a head's first half and number i of its second half are a pair, as Hugging Face's
 //! weights want it. Meta's own files, and GGUF, pair neighbours.
 
-use super::graph::{TensorOp, consume, rows};
 use super::math::vectorized;
+use super::operation::{Operand, TensorOp, consume, rows};
 use super::slices::Slices;
-use candle_core::{Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, bail};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The rotations of all positions, which all layers of a model share.
@@ -55,8 +55,10 @@ impl Rotations {
 ///
 /// # Errors
 /// If `x` does not have three dimensions, or its rows are narrower than the heads.
-pub fn rope(x: Tensor, rotations: &Rotations, heads: usize, slices: &Slices) -> Result<Tensor> {
-    let (_, length, _) = x.dims3()?;
+pub fn rope<X: Operand>(x: X, rotations: &Rotations, heads: usize, slices: &Slices) -> Result<X> {
+    let &[_, length, _] = x.dims() else {
+        bail!("RoPE takes [sequences, positions, numbers], not {:?}", x.dims())
+    };
     let positions: Vec<usize> = slices.positions(length).collect();
     let table = rotations.up_to(positions.iter().max().map_or(0, |last| last + 1));
     consume(x, Rope { table, half: rotations.frequencies.len(), heads, positions })

@@ -1,15 +1,15 @@
 //! Activations as bf16 has them, in tensors of f32.
 
-use super::graph::{TensorOp, consume};
+use super::operation::{Operand, TensorOp, consume};
 use super::stored::Precision;
-use candle_core::{Result, Shape, Tensor};
+use candle_core::{Result, Shape};
 
 /// Rounds every element of `x` to the nearest bf16, and its gradient too: what a model whose
 /// activations are bf16 keeps. `x` is used up.
 ///
 /// # Errors
 /// If `x` is not f32.
-pub fn round_to_bf16(x: Tensor) -> Result<Tensor> {
+pub fn round_to_bf16<X: Operand>(x: X) -> Result<X> {
     consume(x, Rounded)
 }
 

@@ -4,13 +4,11 @@
 //! candle's own operations do the same. In its backward pass each of them makes a tensor of all
 //! rows, and adds it to another one, once for every layer that takes a few of them.
 
-use super::graph::{TensorOp, apply, rows};
-use super::in_place::{elements, free};
-use super::{backward_from, gradient, read};
-use candle_core::{
-    CpuStorage, CustomOp1, CustomOp2, Device, Layout, Result, Shape, Tensor, Var, bail,
-};
-use std::sync::{Mutex, PoisonError};
+use super::operation::{Operand, TensorOp, apply, rows};
+use super::tape::{Activation, Deferred, Floats, Operation, Tape};
+use candle_core::{Result, Shape, bail};
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The rows of `x` [.., width] at `places`, each as often as it stands there: [places, width].
 ///
@@ -18,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// # Errors
 /// If there is no row at a place.
-pub fn picked(x: &Tensor, places: Vec<u32>) -> Result<Tensor> {
+pub fn picked<X: Operand>(x: &X, places: Vec<u32>) -> Result<X> {
     apply(x, Picked { places })
 }
 
@@ -49,87 +47,78 @@ impl TensorOp for Picked {
 
 /// `x` [rows, width] in parts: part i has the rows at `places[i]`, and `layer` makes as many rows
 /// of it. Returns these in the places of what they were made of. Each row belongs to one part. The
-/// memory of `x` is freed.
+/// backward pass does not need `x`.
 ///
-/// Backward: every part has a graph of its own, whose backward pass gets its rows' gradients.
+/// Backward: every part has a tape of its own, whose backward pass gets its rows' gradients.
 ///
 /// # Errors
 /// If `layer` fails or makes another number of rows, or a row is in no part.
 pub fn by_parts(
-    x: Tensor,
+    x: Activation,
     places: Vec<Vec<u32>>,
-    mut layer: impl FnMut(usize, &Tensor) -> Result<Tensor>,
-) -> Result<Tensor> {
+    mut layer: impl FnMut(usize, &Activation) -> Result<Activation>,
+) -> Result<Activation> {
     let (all, width) = x.dims2()?;
     if places.iter().map(Vec::len).sum::<usize>() != all {
         bail!("parts have to contain each of {all} rows once");
     }
     let mut parts = Vec::new();
+    let mut y = Vec::new();
+    let mut wide = 0;
     for (number, places) in places.into_iter().enumerate() {
         let shape = (places.len(), width);
-        let part = read(&x, |x| Ok(gathered(x, width, &places)))?;
-        // Without a backward pass candle has no graph to record.
-        let (start, y) = if x.track_op() {
-            let start = Var::from_vec(part, shape, &Device::Cpu)?;
-            let y = layer(number, &start)?;
-            (Some(start), y)
+        let part = Activation::new(gathered(x.numbers(), width, &places), shape)?;
+        let start = if x.is_recorded() {
+            part.started(&Tape::default())?
         } else {
-            (None, layer(number, &Tensor::from_vec(part, shape, &Device::Cpu)?)?)
+            part
         };
-        if y.dims2()?.0 != places.len() {
-            bail!("a layer made {:?} of {shape:?}", y.shape());
+        let of_part = layer(number, &start)?;
+        let (rows, of_row) = of_part.dims2()?;
+        if rows != places.len() {
+            bail!("a layer made {:?} of {shape:?}", of_part.shape());
         }
-        parts.push(Part { places, start, y });
+        wide = of_row;
+        y.resize(all * wide, 0.0);
+        scattered(&mut y, wide, &places, of_part.numbers());
+        parts.push(Part { places, start: start.emptied(), end: of_part.emptied() });
     }
-    let y = x.apply_op1(Joined { parts: Mutex::new(parts) })?;
-    free(&x)?;
-    Ok(y)
+    let x = x.emptied();
+    Tape::note(&[&x], (y, (all, wide).into()), |_| {
+        Arc::new(Parts { parts: Mutex::new(parts), width })
+    })
 }
 
 struct Part {
     places: Vec<u32>,
-    /// Where its graph begins, if there is one.
-    start: Option<Var>,
-    y: Tensor,
+    /// Where its tape begins and ends.
+    start: Activation,
+    end: Activation,
 }
 
-struct Joined {
+struct Parts {
     parts: Mutex<Vec<Part>>,
+    /// Of the rows that went in.
+    width: usize,
 }
 
-impl CustomOp1 for Joined {
-    fn name(&self) -> &'static str {
-        "parts"
-    }
-
-    fn cpu_fwd(&self, _x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let width = parts.first().map_or(Ok(0), |part| part.y.dim(1))?;
-        let shape = (layout.dims()[0], width);
-        let mut y = vec![0.0; shape.0 * width];
-        for part in parts.iter() {
-            read(&part.y, |of_part| scattered(&mut y, width, &part.places, of_part))?;
-        }
-        Ok((CpuStorage::F32(y), shape.into()))
-    }
-
-    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        // Each graph is freed when its backward pass is done.
-        let parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
-        let (_, width) = x.dims2()?;
-        let mut dx = vec![0.0; x.elem_count()];
+impl Operation for Parts {
+    fn input_gradients(
+        &self,
+        dy: &Floats,
+        later: &mut Option<&mut Deferred>,
+    ) -> Result<Vec<Floats>> {
+        let parts = mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
+        let all: usize = parts.iter().map(|part| part.places.len()).sum();
+        let mut dx = vec![0.0; all * self.width];
         // The last one first: gradients become complete from the model's end to its start.
-        for Part { places, start, y } in parts.into_iter().rev() {
-            let Some(start) = start else {
-                bail!("these parts were computed without a graph");
-            };
-            let of_part = read(dy, |dy| Ok(gathered(dy, y.dim(1)?, &places)))?;
-            let gradients = backward_from(&y, &Tensor::from_vec(of_part, y.shape(), dy.device())?)?;
-            read(&gradient(&gradients, &start)?, |of_part| {
-                scattered(&mut dx, width, &places, of_part)
-            })?;
+        for Part { places, start, end } in parts.into_iter().rev() {
+            let (_, width) = end.dims2()?;
+            let of_part = gathered(dy, width, &places);
+            let mut gradients = end.backward(of_part, later.as_deref_mut())?;
+            scattered(&mut dx, self.width, &places, &gradients.of(&start)?);
         }
-        Tensor::from_vec(dx, x.shape(), x.device()).map(Some)
+        Ok(vec![Arc::new(dx)])
     }
 }
 
@@ -139,80 +128,61 @@ impl CustomOp1 for Joined {
 ///
 /// # Errors
 /// If there are more or fewer places or rows than weights, or there is no row at a place.
-pub fn weighted_sums(x: &Tensor, weights: &Tensor, places: Vec<Option<u32>>) -> Result<Tensor> {
-    let all = x.dims2()?.0;
+pub fn weighted_sums(
+    x: &Activation,
+    weights: &Activation,
+    places: Vec<Option<u32>>,
+) -> Result<Activation> {
+    let (all, width) = x.dims2()?;
     let mut found = places.iter().flatten();
-    if places.len() != weights.elem_count()
+    if places.len() != weights.numbers().len()
         || found.clone().count() != all
         || found.any(|&place| place as usize >= all)
     {
         bail!("{:?} weights need a row each, out of {:?}", weights.dims(), x.dims());
     }
-    x.apply_op2(weights, WeightedSums { places })
+    let (tokens, chosen) = rows(weights.dims())?;
+    let mut y = vec![0.0; tokens * width];
+    for (at, (weight, place)) in weights.numbers().iter().zip(&places).enumerate() {
+        let Some(place) = *place else { continue };
+        let x = &x.numbers()[place as usize * width..][..width];
+        let y = row(&mut y, width, (at / chosen) as u32);
+        y.iter_mut().zip(x).for_each(|(y, x)| *y += weight * x);
+    }
+    let outer = &weights.dims()[..weights.dims().len() - 1];
+    let shape = [outer, &[width]].concat().into();
+    Tape::note(&[x, weights], (y, shape), |_| {
+        let (x, weights) = (x.numbers.clone(), weights.numbers.clone());
+        Arc::new(WeightedSums { x, width, weights, chosen, places })
+    })
 }
 
 struct WeightedSums {
+    x: Floats,
+    width: usize,
+    weights: Floats,
+    /// Weights of a token.
+    chosen: usize,
     places: Vec<Option<u32>>,
 }
 
-impl CustomOp2 for WeightedSums {
-    fn name(&self) -> &'static str {
-        "weighted sums"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        of_x: &Layout,
-        weights: &CpuStorage,
-        of_weights: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (x, weights) = (elements(x, of_x)?, elements(weights, of_weights)?);
-        let (_, width) = rows(of_x.dims())?;
-        let (tokens, chosen) = rows(of_weights.dims())?;
-        let mut y = vec![0.0; tokens * width];
-        for (at, (weight, place)) in weights.iter().zip(&self.places).enumerate() {
-            let Some(place) = *place else { continue };
-            let x = &x[place as usize * width..][..width];
-            let y = row(&mut y, width, (at / chosen) as u32);
-            y.iter_mut().zip(x).for_each(|(y, x)| *y += weight * x);
-        }
-        let outer = &of_weights.dims()[..of_weights.dims().len() - 1];
-        Ok((CpuStorage::F32(y), [outer, &[width]].concat().into()))
-    }
-
-    fn bwd(
-        &self,
-        x: &Tensor,
-        weights: &Tensor,
-        _y: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let (_, width) = x.dims2()?;
-        let (_, chosen) = rows(weights.dims())?;
-        let mut dx = vec![0.0; x.elem_count()];
+impl Operation for WeightedSums {
+    fn input_gradients(&self, dy: &Floats, _: &mut Option<&mut Deferred>) -> Result<Vec<Floats>> {
+        let width = self.width;
+        let mut dx = vec![0.0; self.x.len()];
         let mut dw = Vec::with_capacity(self.places.len());
-        read(x, |x| {
-            read(weights, |weights| {
-                read(dy, |dy| {
-                    for (at, (weight, place)) in weights.iter().zip(&self.places).enumerate() {
-                        let Some(place) = *place else {
-                            dw.push(0.0);
-                            continue;
-                        };
-                        let dy = &dy[at / chosen * width..][..width];
-                        let x = &x[place as usize * width..][..width];
-                        dw.push(dy.iter().zip(x).map(|(dy, x)| dy * x).sum::<f32>());
-                        let dx = row(&mut dx, width, place);
-                        dx.iter_mut().zip(dy).for_each(|(dx, dy)| *dx = weight * dy);
-                    }
-                    Ok(())
-                })
-            })
-        })?;
-        let dx = Tensor::from_vec(dx, x.shape(), x.device())?;
-        let dw = Tensor::from_vec(dw, weights.shape(), weights.device())?;
-        Ok((Some(dx), Some(dw)))
+        for (at, (weight, place)) in self.weights.iter().zip(&self.places).enumerate() {
+            let Some(place) = *place else {
+                dw.push(0.0);
+                continue;
+            };
+            let dy = &dy[at / self.chosen * width..][..width];
+            let x = &self.x[place as usize * width..][..width];
+            dw.push(dy.iter().zip(x).map(|(dy, x)| dy * x).sum::<f32>());
+            let dx = row(&mut dx, width, place);
+            dx.iter_mut().zip(dy).for_each(|(dx, dy)| *dx = weight * dy);
+        }
+        Ok(vec![Arc::new(dx), Arc::new(dw)])
     }
 }
 
@@ -226,11 +196,10 @@ fn gathered(x: &[f32], width: usize, places: &[u32]) -> Vec<f32> {
 }
 
 /// Writes rows `x` to their `places` in `y`.
-fn scattered(y: &mut [f32], width: usize, places: &[u32], x: &[f32]) -> Result<()> {
+fn scattered(y: &mut [f32], width: usize, places: &[u32], x: &[f32]) {
     for (x, &place) in x.chunks_exact(width.max(1)).zip(places) {
         row(y, width, place).copy_from_slice(x);
     }
-    Ok(())
 }
 
 fn row(x: &mut [f32], width: usize, place: u32) -> &mut [f32] {
@@ -240,23 +209,37 @@ fn row(x: &mut [f32], width: usize, place: u32) -> &mut [f32] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use candle_core::DType;
+    use candle_core::{Device, Tensor, Var};
 
     const WIDTH: usize = 3;
 
-    fn var(rows: usize, seed: f32) -> Var {
-        let number = |i: usize| ((i * 7 % 11) as f32 + seed).sin();
-        let all: Vec<f32> = (0..rows * WIDTH).map(number).collect();
-        Var::from_vec(all, (rows, WIDTH), &Device::Cpu).unwrap()
+    fn numbers(rows: usize, seed: f32) -> Vec<f32> {
+        (0..rows * WIDTH).map(|i| ((i * 7 % 11) as f32 + seed).sin()).collect()
     }
 
-    fn numbers(x: &Tensor) -> Vec<f32> {
-        x.flatten_all().unwrap().to_vec1().unwrap()
+    fn var(numbers: &[f32], rows: usize) -> Var {
+        let shape = (rows, numbers.len() / rows);
+        Var::from_slice(numbers, shape, &Device::Cpu).unwrap()
     }
 
-    /// The result, and the gradients of `vars` in the sum of its squares.
-    fn run(y: &Tensor, vars: &[&Var]) -> Vec<f32> {
+    fn start(tape: &Tape, numbers: &[f32], rows: usize) -> Activation {
+        let shape = (rows, numbers.len() / rows);
+        Activation::new(numbers.to_vec(), shape).unwrap().started(tape).unwrap()
+    }
+
+    /// The result, and the gradients of `starts` in the sum of its squares.
+    fn run(y: &Activation, starts: &[&Activation]) -> Vec<f32> {
+        let mut all = y.numbers().to_vec();
+        let dy = all.iter().map(|y| 2.0 * y).collect();
+        let mut gradients = y.clone().backward(dy, None).unwrap();
+        starts.iter().for_each(|start| all.extend(gradients.of(start).unwrap()));
+        all
+    }
+
+    /// The same in candle.
+    fn run_in_candle(y: &Tensor, vars: &[&Var]) -> Vec<f32> {
         let gradients = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+        let numbers = |x: &Tensor| x.flatten_all().unwrap().to_vec1().unwrap();
         let of = |var: &&Var| numbers(gradients.get(var).unwrap());
         [numbers(y)].into_iter().chain(vars.iter().map(of)).flatten().collect()
     }
@@ -266,24 +249,41 @@ mod tests {
         assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6), "{a:?} {b:?}");
     }
 
+    /// Multiplies each row by one.
+    struct Scaled(Vec<f32>);
+
+    impl TensorOp for Scaled {
+        const NAME: &'static str = "scaled";
+
+        fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+            Ok((self.input_gradient(x, dims, x)?, dims.into()))
+        }
+
+        fn input_gradient(&self, _: &[f32], _: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+            Ok(dy.iter().zip(self.0.iter().cycle()).map(|(x, scale)| x * scale).collect())
+        }
+    }
+
     /// Copies, layers and sums, beside candle's own operations.
     #[test]
     fn rows_go_and_come_back_as_in_candle() {
-        let (x, scale) = (var(3, 0.3), var(1, 0.7));
-        let weights = Var::from_slice(&[0.2f32, 0.8, 0.5, 0.5, 0.9, 0.1], (3, 2), &Device::Cpu);
-        let weights = weights.unwrap();
+        let (of_x, scale) = (numbers(3, 0.3), numbers(1, 0.7));
+        let of_weights = [0.2f32, 0.8, 0.5, 0.5, 0.9, 0.1];
         // Copies of tokens 1 0 2 2 1 0; the first of token 0's weights belongs to copy 1.
         let (tokens, places) = (vec![1, 0, 2, 2, 1, 0], vec![1, 5, 4, 0, 2, 3]);
-        let copies = picked(&x, tokens.clone()).unwrap();
         let parts = vec![vec![1, 4, 5], vec![], vec![0, 2, 3]];
-        let layer =
-            |part: usize, x: &Tensor| x.broadcast_mul(&scale)?.affine(part as f64 + 1.0, 0.0);
+        let tape = Tape::default();
+        let (x, weights) = (start(&tape, &of_x, 3), start(&tape, &of_weights, 3));
+        let copies = picked(&x, tokens.clone()).unwrap();
+        let layer = |part: usize, x: &Activation| {
+            apply(x, Scaled(scale.iter().map(|scale| scale * (part as f32 + 1.0)).collect()))
+        };
         let y = by_parts(copies, parts, layer).unwrap();
         let all = places.iter().copied().map(Some).collect();
         let y = weighted_sums(&y, &weights, all).unwrap();
-        // A layer's own parameters have no tensor on the graph outside.
         let ours = run(&y, &[&x, &weights]);
 
+        let (x, weights, scale) = (var(&of_x, 3), var(&of_weights, 3), var(&scale, 1));
         let index = |all: &[u32]| Tensor::from_slice(all, all.len(), &Device::Cpu).unwrap();
         let copies = x.index_select(&index(&tokens), 0).unwrap();
         let part = Tensor::from_slice(&[3f32, 1.0, 3.0, 3.0, 1.0, 1.0], (6, 1), &Device::Cpu);
@@ -291,36 +291,37 @@ mod tests {
         let y = y.index_select(&index(&places), 0).unwrap();
         let y = y.broadcast_mul(&weights.flatten_all().unwrap().unsqueeze(1).unwrap()).unwrap();
         let y = y.reshape((3, 2, WIDTH)).unwrap().sum(1).unwrap();
-        same(&ours, &run(&y, &[&x, &weights]));
+        same(&ours, &run_in_candle(&y, &[&x, &weights]));
     }
 
     /// The second token keeps one of its two experts.
     #[test]
     fn a_weight_without_a_row_adds_and_learns_nothing() {
-        let x = var(3, 0.3);
-        let weights = Var::from_slice(&[0.2f32, 0.8, 0.5, 0.6], (2, 2), &Device::Cpu).unwrap();
+        let (of_x, of_weights) = (numbers(3, 0.3), [0.2f32, 0.8, 0.5, 0.6]);
+        let tape = Tape::default();
+        let (x, weights) = (start(&tape, &of_x, 3), start(&tape, &of_weights, 2));
         let places = vec![Some(1), Some(0), None, Some(2)];
         let found = run(&weighted_sums(&x, &weights, places).unwrap(), &[&x, &weights]);
+        let (x, weights) = (var(&of_x, 3), var(&of_weights, 2));
         let row = |i| x.narrow(0, i, 1).unwrap();
         let weight = |i, j| weights.narrow(0, i, 1).unwrap().narrow(1, j, 1).unwrap();
         let times = |place, i, j| row(place).broadcast_mul(&weight(i, j)).unwrap();
         let first = (times(1, 0, 0) + times(0, 0, 1)).unwrap();
         let y = Tensor::cat(&[first, times(2, 1, 1)], 0).unwrap();
-        same(&found, &run(&y, &[&x, &weights]));
+        same(&found, &run_in_candle(&y, &[&x, &weights]));
     }
 
     #[test]
     fn what_does_not_fit_is_an_error() {
-        let x = var(2, 0.1);
-        let says = |result: Result<Tensor>| result.unwrap_err().to_string();
+        let x = Activation::new(numbers(2, 0.1), (2, WIDTH)).unwrap();
+        let says = |result: Result<Activation>| result.map(drop).unwrap_err().to_string();
         assert!(says(picked(&x, vec![0, 2])).contains("there is no row 2 among 2"));
-        let identity = |_, x: &Tensor| Ok(x.clone());
-        let few = by_parts(x.as_tensor().copy().unwrap(), vec![vec![0]], identity);
-        assert!(says(few).contains("each of 2 rows once"));
-        let fewer = |_: usize, x: &Tensor| x.narrow(0, 0, 1);
-        let fewer = by_parts(x.as_tensor().copy().unwrap(), vec![vec![0, 1]], fewer);
+        let identity = |_, x: &Activation| Ok(x.clone());
+        assert!(says(by_parts(x.clone(), vec![vec![0]], identity)).contains("each of 2 rows once"));
+        let fewer = |_: usize, x: &Activation| picked(x, vec![0]);
+        let fewer = by_parts(x.clone(), vec![vec![0, 1]], fewer);
         assert!(says(fewer).contains("a layer made [1, 3] of (2, 3)"));
-        let weights = Tensor::ones((2, 2), DType::F32, &Device::Cpu).unwrap();
+        let weights = Activation::new(vec![1.0; 4], (2, 2)).unwrap();
         for places in [vec![Some(0), Some(1)], vec![Some(0), Some(2), None, None], vec![None; 4]] {
             assert!(says(weighted_sums(&x, &weights, places)).contains("need a row each"));
         }

@@ -1,14 +1,14 @@
 //! Squared error: the distance of numbers from their targets.
 
-use super::graph::{TensorOp, apply};
-use candle_core::{Result, Shape, Tensor, bail};
+use super::operation::{Operand, TensorOp, apply};
+use candle_core::{Result, Shape, bail};
 
 /// The sum of `(y - target)²` over all elements, a scalar; `target` holds one number for each
 /// element of `y`, row-major.
 ///
 /// # Errors
 /// If `y` and `target` have different numbers of elements.
-pub fn squared_error(y: &Tensor, target: &[f32]) -> Result<Tensor> {
+pub fn squared_error<X: Operand>(y: &X, target: &[f32]) -> Result<X> {
     apply(y, SquaredError { target: target.to_vec() })
 }
 

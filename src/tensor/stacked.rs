@@ -2,19 +2,19 @@
 //! results stand side by side.
 
 use super::few_rows::{FEW, few_rows};
-use super::graph::{TensorOp, apply, rows};
 use super::linear::{Turn, times};
 use super::matmul::{Matrix, Write, matmul_in};
+use super::operation::{Operand, TensorOp, apply, rows};
 use super::params::Param;
 use super::stored::Precision;
-use candle_core::{Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, bail};
 
 /// `[x · W₁ᵀ | x · W₂ᵀ | …]` for `x` [.., in] and weights [out, in]: [.., sum of outs]. Each
 /// parameter keeps its own gradient. The products' factors are as `products` has them.
 ///
 /// # Errors
 /// If the last dimension of `x` is not in, or a weight is not here.
-pub fn linears(x: &Tensor, weights: &[&Param], products: Precision) -> Result<Tensor> {
+pub fn linears<X: Operand>(x: &X, weights: &[&Param], products: Precision) -> Result<X> {
     apply(x, Stacked::of(weights, products, false))
 }
 
@@ -24,7 +24,7 @@ pub fn linears(x: &Tensor, weights: &[&Param], products: Precision) -> Result<Te
 ///
 /// # Errors
 /// As [`linears`].
-pub fn linears_of_few_rows(x: &Tensor, weights: &[&Param]) -> Result<Tensor> {
+pub fn linears_of_few_rows<X: Operand>(x: &X, weights: &[&Param]) -> Result<X> {
     apply(x, Stacked::of(weights, Precision::F32, true))
 }
 

@@ -1,15 +1,15 @@
 //! SwiGLU: a gate decides how much of each number passes (Shazeer, arXiv 2002.05202).
 
-use super::graph::{TensorOp, apply};
 use super::math::{exp, vectorized};
-use candle_core::{Result, Shape, Tensor, bail};
+use super::operation::{Operand, TensorOp, apply};
+use candle_core::{Result, Shape, bail};
 
 /// `silu(gate) · up`, with `silu(g) = g / (1 + e^-g)`. A row of `x` [.., 2 · width] holds the gate
 /// and then `up`: [.., width].
 ///
 /// # Errors
 /// If a row has an odd number of elements.
-pub fn swiglu(x: &Tensor) -> Result<Tensor> {
+pub fn swiglu<X: Operand>(x: &X) -> Result<X> {
     apply(x, SwiGlu)
 }
 

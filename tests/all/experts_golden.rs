@@ -13,7 +13,7 @@ use shardlab::data::Batch;
 use shardlab::launch;
 use shardlab::model::{Auxiliary, Balance, Layer, Llama, Mixture, Pass, Scope};
 use shardlab::plan::{Experts, Family, Groups, LlamaExtra, ModelShape, Rope, Scores, Selection};
-use shardlab::tensor::{self, Init, Param, Params, Precision, read};
+use shardlab::tensor::{self, Activation, Init, Param, Params, Precision, read};
 use shardlab::train::global_norm;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -329,7 +329,7 @@ impl Published {
             x = (&x + (self.attention)(self, layer, &norm("input_layernorm", &x)?)?)?;
             let normed = norm("post_attention_layernorm", &x)?.contiguous()?;
             x = (x + match mixture {
-                Some(mixture) => mixture.forward(&normed, pass)?,
+                Some(mixture) => mixture.on_graph(&normed, pass)?,
                 None => self.dense(layer, &normed)?,
             })?;
         }
@@ -469,9 +469,9 @@ struct Gated {
 }
 
 impl Layer for Gated {
-    fn forward(&self, x: &Tensor, _pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, _pass: &Pass) -> Result<Activation> {
         let of = |weight| tensor::linear(x, weight, Precision::F32);
-        let both = Tensor::cat(&[of(&self.gate)?, of(&self.up)?], D::Minus1)?;
+        let both = tensor::side_by_side(&[of(&self.gate)?, of(&self.up)?])?;
         tensor::linear(&tensor::swiglu(&both)?, &self.down, Precision::F32)
     }
 }

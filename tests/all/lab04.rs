@@ -71,7 +71,7 @@ fn a_ranks_memory_is_what_the_formulas_say() {
             (number.parse::<f64>().unwrap(), unit)
         });
         assert_eq!(expected.1, measured.1, "{row}");
-        // candle's notes on each tensor are in no formula.
+        // the tape's own bytes are in no formula.
         assert!((measured.0 - expected.0).abs() <= 0.02 * expected.0, "{row}");
     }
 }

@@ -46,7 +46,7 @@ fn deepspeeds_settings_are_json_and_what_they_do_not_say_is_beside_them() {
     assert!(stderr(&output).starts_with("note: "), "{}", stderr(&output));
 }
 
-/// Eight ranks with 25 MB each train a model that takes four times as much.
+/// Eight ranks with 20 MB each train a model that takes four times as much.
 #[test]
 fn only_strategies_combined_fit() {
     let text = succeeded(&lab10("--finale"));

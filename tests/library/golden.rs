@@ -3,13 +3,12 @@
 //! sin(0.3 k + j) for gains; token t of sequence i of step s: (7 i + 3 t + t² + 11 s) mod 65.
 //! Figures by PyTorch 2.15.0, 2 layers, 2 heads, 32 wide, block 32.
 
-use candle_core::Var;
 use shardlab::data::Batch;
 use shardlab::difference::same_bits;
 use shardlab::launch;
 use shardlab::model::{Gpt, Input, Pass, Plain};
 use shardlab::plan::{Family, ModelShape};
-use shardlab::tensor::{self, Copies, Dropout, Tensor};
+use shardlab::tensor::{Activation, Copies, Deferred, Dropout};
 use shardlab::train::{AdamW, AdamWConfig, clip_scale, global_norm};
 use std::sync::{Arc, Mutex};
 
@@ -150,12 +149,13 @@ fn weight_gradients_can_wait() {
         }));
         // Twice: a second pass adds to what the first one left.
         for step in 0..2 {
-            let loss = gpt.loss(&batch(step), &Pass::training(None)).unwrap();
+            let batch = batch(step);
+            let input = Input::Tokens { ids: &batch.inputs, length: batch.length };
+            let loss = gpt.forward(input, &batch.targets, &Pass::training(None)).unwrap();
             if later {
                 let before = gpt.params.gradients().clone();
-                let (pass, weights) = tensor::defer(|| loss.backward());
-                pass.unwrap();
-                drop(loss);
+                let mut weights = Deferred::default();
+                loss.backward(vec![1.0], Some(&mut weights)).unwrap();
                 assert!(
                     same_bits(&gpt.params.gradients(), &before),
                     "nothing is added before it is asked for"
@@ -163,7 +163,7 @@ fn weight_gradients_can_wait() {
                 assert_eq!(complete.lock().unwrap().len(), 15 * step);
                 weights.run().unwrap();
             } else {
-                loss.backward().unwrap();
+                loss.backward(vec![1.0], None).unwrap();
             }
         }
         (gpt.params.gradients().clone(), complete.lock().unwrap().clone())
@@ -177,11 +177,10 @@ fn weight_gradients_can_wait() {
 /// Runs the parts of a model one after the other, as the stages of a pipeline would, with
 /// everything between them passed on by value; returns the loss.
 fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
-    let copy =
-        |x: &Tensor| Var::from_vec(x.flatten_all()?.to_vec1::<f32>()?, x.shape(), x.device());
-    let mut passes: Vec<(Option<Var>, Tensor)> = Vec::new();
+    let copy = |x: &Activation| Activation::start(x.numbers().to_vec(), x.shape()).unwrap();
+    let mut passes: Vec<(Option<Activation>, Activation)> = Vec::new();
     for part in parts {
-        let received = passes.last().map(|(_, sent)| copy(sent).unwrap());
+        let received = passes.last().map(|(_, sent)| copy(sent));
         let input = match &received {
             None => Input::Tokens { ids: &batch.inputs, length: batch.length },
             Some(received) => Input::Hidden(received),
@@ -189,7 +188,7 @@ fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
         let result = part.forward(input, &batch.targets, pass).unwrap();
         passes.push((received, result));
     }
-    let loss = passes[parts.len() - 1].1.to_scalar().unwrap();
+    let loss = passes[parts.len() - 1].1.scalar().unwrap();
     // The table's gradient begins with what the head adds to it, wherever the head is.
     let table = |gpt: &Gpt| {
         gpt.params
@@ -199,19 +198,15 @@ fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
             .unwrap()
             .range()
     };
-    let mut owed: Option<Tensor> = None;
+    let mut owed = vec![1.0];
     for (part, (received, result)) in parts.iter().zip(passes).rev() {
         if received.is_none() && !Arc::ptr_eq(&part.params, &parts[parts.len() - 1].params) {
             let head = &parts[parts.len() - 1];
             let from_head = head.params.gradients()[table(head)].to_vec();
             part.params.gradients()[table(part)].copy_from_slice(&from_head);
         }
-        let gradients = match &owed {
-            None => result.backward().unwrap(),
-            Some(owed) => tensor::backward_from(&result, owed).unwrap(),
-        };
-        owed = received
-            .map(|x| copy(&tensor::gradient(&gradients, &x).unwrap()).unwrap().into_inner());
+        let mut gradients = result.backward(owed, None).unwrap();
+        owed = received.map_or(Vec::new(), |x| gradients.of(&x).unwrap());
     }
     loss
 }
@@ -313,11 +308,13 @@ fn a_stage_says_what_it_takes() {
         family: Family::Gpt,
     };
     let stage = |layers| Gpt::stage(&shape, layers, &Plain).unwrap();
-    let text = |result: candle_core::Result<Tensor>| result.unwrap_err().to_string();
+    fn text<T>(result: candle_core::Result<T>) -> String {
+        result.map(drop).unwrap_err().to_string()
+    }
     let first = stage(0..2);
     let last = stage(2..4);
     let pass = Pass::evaluate();
-    let x = Tensor::zeros((4, 32, 32), candle_core::DType::F32, &candle_core::Device::Cpu).unwrap();
+    let x = Activation::new(vec![0.0; 4 * 32 * 32], (4, 32, 32)).unwrap();
     assert!(text(first.loss(&batch(0), &pass)).contains("the last layer is not here"));
     assert!(text(last.loss(&batch(0), &pass)).contains("these layers take activations"));
     assert!(

@@ -2,11 +2,11 @@
 //! that composition.
 
 use super::plain;
-use candle_core::{DType, Device, Result, Tensor, Var};
+use candle_core::{DType, Device, Result, Shape, Tensor, Var};
 use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::tensor::Precision::{Bf16, F32};
-use shardlab::tensor::{self, Init, Param, Params, Slices};
+use shardlab::tensor::{self, Activation, Init, Operand, Param, Params, Slices, Tape, TensorOp};
 use std::sync::Arc;
 
 const CPU: &Device = &Device::Cpu;
@@ -329,7 +329,9 @@ fn embed() {
     let plain_ids = Tensor::new(&ids, CPU).unwrap().reshape((2, 3)).unwrap();
     // The first argument of `hold` is an input, which an embedding does not have.
     let args = [numbers(8, &[1], 1.0), numbers(9, &[5, 6], 1.0)];
-    let fused = |_: &Tensor, w: &[Param]| tensor::embed(&ids, 3, &w[0]);
+    let fused = |_: &Tensor, w: &[Param]| {
+        tensor::root(tensor::embed(&ids, 3, &w[0], Some(&Tape::default()))?)
+    };
     let plain = |a: &[&Tensor]| plain::embed(&plain_ids, a[1])?.broadcast_add(&(a[0] - a[0])?);
     hold("embed", &fused, &plain, &args);
 }
@@ -344,28 +346,33 @@ fn add_positions() {
     hold("add_positions", &fused, &|a| plain::add_positions(a[0], a[1]), &args);
 }
 
-/// Two halves of a graph, on two pipeline stages: the bits of the whole one.
+/// Two halves of a tape, on two pipeline stages: the bits of the whole one.
 #[test]
 fn a_backward_pass_goes_on_from_a_given_gradient() -> Result<()> {
-    let x = Var::from_tensor(&numbers(17, &[3, 20], 2.0).to_dtype(DType::F32)?)?;
+    let x: Vec<f32> = flat(&numbers(17, &[3, 20], 2.0)).iter().map(|&x| x as f32).collect();
+    let start = |x: &[f32]| Activation::start(x.to_vec(), (3, 20));
     // The boundary feeds two operations, as a residual stream does.
-    let first = |x: &Tensor| tensor::gelu(x.copy()?);
-    let second = |x: &Tensor| scalar(&(first(x)? + x)?);
-    let whole = tensor::gradient(&second(&first(&x)?)?.backward()?, &x)?;
+    let first = |x: &Activation| tensor::gelu(x.clone());
+    let second = |x: &Activation| tensor::squared_error(&tensor::sum(x, first(x)?)?, &[0.5; 60]);
+    let begun = start(&x)?;
+    let whole = second(&first(&begun)?)?.backward(vec![1.0], None)?.of(&begun)?;
 
-    let sent = first(&x)?;
-    let received = Var::from_vec(sent.flatten_all()?.to_vec1::<f32>()?, sent.shape(), CPU)?;
-    let owed = tensor::gradient(&second(&received)?.backward()?, &received)?;
-    let gradients = tensor::backward_from(&sent, &owed)?;
-    assert_eq!(flat(&tensor::gradient(&gradients, &x)?), flat(&whole));
+    let begun = start(&x)?;
+    let sent = first(&begun)?;
+    let received = start(sent.numbers())?;
+    let owed = second(&received)?.backward(vec![1.0], None)?.of(&received)?;
+    let mut gradients = sent.clone().backward(owed.clone(), None)?;
+    assert_eq!(gradients.of(&begun)?, whole);
 
-    let text = tensor::gradient(&gradients, &received).unwrap_err().to_string();
-    assert!(text.contains("did not reach the variable of shape [3, 20]"), "{text}");
-    let text = tensor::backward_from(&sent, &owed.flatten_all()?)
-        .map(drop)
-        .unwrap_err()
-        .to_string();
-    assert!(text.contains("a result of shape [3, 20] cannot have shape [60]"), "{text}");
+    let says = |result: Result<_>| result.map(drop).unwrap_err().to_string();
+    let text = gradients.of(&received).map(drop).unwrap_err().to_string();
+    assert!(text.contains("did not reach the start of shape [3, 20]"), "{text}");
+    let text = says(first(&start(&x)?)?.backward(vec![0.0; 20], None));
+    assert!(text.contains("20 numbers are no gradient of [3, 20]"), "{text}");
+    let text = says(sent.backward(owed, None));
+    assert!(text.contains("serves one backward pass"), "{text}");
+    let text = says(first(&Activation::new(x, (3, 20))?)?.backward(vec![0.0; 60], None));
+    assert!(text.contains("nothing was noted for a backward pass"), "{text}");
     Ok(())
 }
 
@@ -379,101 +386,97 @@ fn half_a_block() -> Result<(Arc<Params>, [Param; 3])> {
     Ok((params, [gain, fc, out]))
 }
 
-/// As one node of the graph, operations compute what they do as four.
+/// On a tape of their own, operations compute what they do as four nodes of candle's graph, whose
+/// sums candle adds up.
 #[test]
-fn a_chain_is_one_node_and_has_the_bits_of_its_operations() -> Result<()> {
+fn a_tape_is_one_node_and_has_the_bits_of_its_operations() -> Result<()> {
     let (params, [gain, fc, out]) = half_a_block()?;
-    let layers = |x: &Tensor| {
-        let x = tensor::linear(&tensor::layer_norm(x, &gain)?, &fc, F32)?;
-        tensor::linear(&tensor::gelu(x)?, &out, F32)
-    };
+    fn layers<X: Operand>(x: &X, [gain, fc, out]: [&Param; 3]) -> Result<X> {
+        let x = tensor::linear(&tensor::layer_norm(x, gain)?, fc, F32)?;
+        tensor::linear(&tensor::gelu(x)?, out, F32)
+    }
+    let weights = [&gain, &fc, &out];
     let x = Var::from_tensor(&numbers(21, &[3, 5, 20], 2.0).to_dtype(DType::F32)?)?;
     let run = |y: Tensor| {
         params.zero_gradients();
         let gradients = scalar(&y)?.backward()?;
-        Ok((flat(&y), flat(&tensor::gradient(&gradients, &x)?), params.gradients().to_vec()))
+        Ok((flat(&y), flat(gradients.get(&x).unwrap()), params.gradients().to_vec()))
     };
-    let expect = |chained: Tensor, apart: Tensor, nodes| -> Result<()> {
-        assert_eq!(chained.sorted_nodes().len(), 2, "the chain, and the variable");
+    let expect = |on_tape: Tensor, apart: Tensor, nodes| -> Result<()> {
+        assert_eq!(on_tape.sorted_nodes().len(), 2, "the tape, and the variable");
         assert_eq!(apart.sorted_nodes().len(), nodes);
-        let chained: Result<_> = run(chained);
-        assert_eq!(chained?, run(apart)?);
+        let on_tape: Result<_> = run(on_tape);
+        assert_eq!(on_tape?, run(apart)?);
         Ok(())
     };
-    expect(tensor::chain(&x, layers)?, layers(&x)?, 5)?;
-    // Two residual sums, then a chain of them.
-    let sum = |x: &Tensor| x + layers(x)?;
-    let residual = |x: &Tensor| tensor::residual(x, layers);
-    expect(residual(&x)?, sum(&x)?, 6)?;
-    expect(tensor::chain(&x, |x| residual(&residual(x)?))?, sum(&sum(&x)?)?, 11)
+    expect(tensor::node(&x, |x| layers(x, weights))?, layers(x.as_tensor(), weights)?, 5)?;
+    // One residual sum, and two.
+    let sum = |x: &Tensor| x + layers(x, weights)?;
+    let on_tape = |x: &Activation| tensor::sum(x, layers(x, weights)?);
+    expect(tensor::node(&x, on_tape)?, sum(&x)?, 6)?;
+    expect(tensor::node(&x, |x| on_tape(&on_tape(x)?))?, sum(&sum(&x)?)?, 11)
 }
 
-/// candle would keep both summands.
+/// A residual sum lies in the memory of its second part. candle would keep both.
 #[test]
-fn a_residual_sum_frees_its_layers_result() -> Result<()> {
-    let (_params, [gain, ..]) = half_a_block()?;
-    let x = Var::from_tensor(&numbers(23, &[3, 20], 1.0).to_dtype(DType::F32)?)?;
-    let mut kept = None;
-    let y = tensor::residual(&x, |x| {
-        let y = tensor::layer_norm(x, &gain)?;
-        kept = Some(y.clone());
-        Ok(y)
-    })?;
-    assert_eq!(flat(&y), flat(&(x.as_tensor() + tensor::layer_norm(&x, &gain)?)?));
-    let text = tensor::gelu(kept.unwrap()).unwrap_err().to_string();
-    assert!(text.contains("a later operation has freed them"), "{text}");
+fn a_sum_needs_no_memory_of_its_own() -> Result<()> {
+    let x = Activation::start(vec![1.0; 60], (3, 20))?;
+    let y = tensor::gelu(x.clone())?;
+    let memory = y.numbers().as_ptr();
+    assert_eq!(tensor::sum(&x, y)?.numbers().as_ptr(), memory);
     Ok(())
 }
 
-/// Whatever is no link leaves the graph to candle: an operation of candle's, a tensor that two
-/// operations take, a chain in the chain.
-#[test]
-fn a_chain_that_is_none_loses_no_gradient() -> Result<()> {
-    let params = Params::new();
-    let gain = params.declare("gain", &[6], Init::Uniform(1.0))?;
-    params.allocate(1);
-    let norm = |x: &Tensor| tensor::layer_norm(x, &gain);
-    let x = Var::from_tensor(&numbers(22, &[4, 6], 2.0).to_dtype(DType::F32)?)?;
-    let gradient = |y: Tensor| Ok(flat(&tensor::gradient(&scalar(&y)?.backward()?, &x)?));
-    let expect = |chained: Plain, apart: Plain| -> Result<()> {
-        let chained: Result<Vec<f64>> = gradient(tensor::chain(&x, |x| chained(&[x]))?);
-        assert_eq!(chained?, gradient(apart(&[&x])?)?);
-        Ok(())
-    };
-    let scaled: Plain = &|x| norm(&(norm(x[0])? * 3.0)?);
-    let summed: Plain = &|x| norm(x[0])? + x[0];
-    let nothing: Plain = &|x| Ok(x[0].clone());
-    for layers in [scaled, summed, nothing] {
-        expect(layers, layers)?;
+/// The square, by a backward pass that reads its result.
+struct Square;
+
+impl TensorOp for Square {
+    const NAME: &'static str = "square";
+    const READS_RESULT: bool = true;
+
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        Ok((x.iter().map(|x| x * x).collect(), dims.into()))
     }
-    expect(&|x| norm(&tensor::chain(&norm(x[0])?, norm)?), &|x| norm(&norm(&norm(x[0])?)?))?;
-    expect(&|x| tensor::residual(x[0], |x| norm(x)? * 3.0), &|x| {
-        x[0] + (norm(x[0])? * 3.0)?
-    })?;
-    expect(&|x| norm(x[0])? + tensor::residual(x[0], norm)?, &|x| {
-        norm(x[0])? + (x[0] + norm(x[0])?)?
-    })?;
-    // Sums of different shapes.
-    assert!(tensor::residual(&x, |x| norm(x)?.narrow(0, 0, 2)).is_err());
-    // A chain that fails leaves none open.
-    assert!(tensor::chain(&x, |x| norm(&x.t()?)).is_err());
-    assert!(gradient(norm(&norm(&x)?)?)?.iter().all(|&dx: &f64| dx != 0.0));
+
+    fn input_gradient(&self, _: &[f32], _: &[usize], _: &[f32]) -> Result<Vec<f32>> {
+        candle_core::bail!("it needs its result")
+    }
+
+    fn gradient_beside(&self, _: &[f32], _: &[usize], y: &[f32], dy: &[f32]) -> Result<Vec<f32>> {
+        Ok(y.iter().zip(dy).map(|(y, dy)| 2.0 * y.sqrt() * dy).collect())
+    }
+}
+
+/// A residual sum may not be added into a result that a backward pass reads.
+#[test]
+fn an_operation_that_reads_its_result_may_end_a_residual() -> Result<()> {
+    let x = Activation::start(vec![3.0, 5.0], 2)?;
+    let y = tensor::sum(&x, tensor::consume(x.clone(), Square)?)?;
+    assert_eq!(y.numbers(), [12.0, 30.0]);
+    assert_eq!(y.backward(vec![1.0; 2], None)?.of(&x)?, [7.0, 11.0]);
     Ok(())
 }
 
-/// candle would keep the input for the backward pass.
+/// Activations of two passes cannot meet.
 #[test]
-fn an_operation_that_uses_its_input_up_frees_it() -> Result<()> {
-    let params = Params::new();
-    let positions = params.declare("wpe.weight", &[4, 6], Init::Constant(1.0))?;
-    params.allocate(0);
-    let x = Tensor::ones((2, 3, 6), DType::F32, CPU)?;
-    assert_eq!(
-        flat(&tensor::add_positions(x.clone(), &positions, &Slices::default())?),
-        [2.0; 36]
-    );
-    let text = tensor::gelu(x).unwrap_err().to_string();
-    assert!(text.contains("a later operation has freed them"), "{text}");
+fn one_pass_makes_one_tape() -> Result<()> {
+    let x = Activation::start(vec![3.0, 5.0], 2)?;
+    let other = Activation::start(vec![3.0, 5.0], 2)?;
+    let says = |result: Result<Activation>| result.map(drop).unwrap_err().to_string();
+    assert!(says(tensor::sum(&x, other)).contains("two tapes"));
+    assert!(says(tensor::sum(&x, Activation::new(vec![1.0], 1)?)).contains("have no sum"));
+    Ok(())
+}
+
+/// What tiles of a matrix make stands side by side, and each gets its columns' gradient.
+#[test]
+fn parts_stand_side_by_side() -> Result<()> {
+    let x = Activation::start(vec![1.0, 2.0, 3.0, 4.0], (2, 2))?;
+    let one = Activation::new(vec![7.0, 8.0], (2, 1))?;
+    let y = tensor::side_by_side(&[x.clone(), one, x.clone()])?;
+    assert_eq!(y.numbers(), [1.0, 2.0, 7.0, 1.0, 2.0, 3.0, 4.0, 8.0, 3.0, 4.0]);
+    let dy = (1..=10).map(|i| i as f32).collect();
+    assert_eq!(y.backward(dy, None)?.of(&x)?, [5.0, 7.0, 15.0, 17.0]);
     Ok(())
 }
 
@@ -492,7 +495,10 @@ fn attention_with_dropout_differentiates_through_its_mask() -> Result<()> {
     let x = Var::from_tensor(&numbers(11, &[2, 5, 24], 1.0).to_dtype(DType::F32)?)?;
     let grads = f(&x)?.backward()?;
     let analytic = flat(grads.get(&x).expect("a gradient"));
-    assert_ne!(flat(&f(&x)?), flat(&scalar(&tensor::causal_attention(&x, 2, 0, None, F32)?)?));
+    assert_ne!(
+        flat(&f(&x)?),
+        flat(&scalar(&tensor::causal_attention(x.as_tensor(), 2, 0, None, F32)?)?)
+    );
     for i in (0..x.elem_count()).step_by(7) {
         let at = |delta: f64| {
             let mut moved = flat(&x);

@@ -105,9 +105,10 @@ impl Rank {
         self.zero.begin()?;
         let input = Input::Tokens { ids: &tokens(step, 0), length: SHAPE.block };
         let loss = self.gpt.forward(input, &targets(step), &pass)?;
-        loss.backward()?;
+        let value = loss.scalar()?;
+        loss.backward(vec![1.0], None)?;
         self.zero.finish()?;
-        Ok(loss.to_scalar()?)
+        Ok(value)
     }
 
     /// The loss of each step.

@@ -16,7 +16,7 @@ use shardlab::model::{Gpt, LinearStack, Pass};
 use shardlab::parallel::zero::{
     EventKind, Gatherer, MemoryUsage, Offload, OffloadFolder, Stage, Wrap, Zero, ZeroConfig,
 };
-use shardlab::tensor::{Precision, Spec, Storage};
+use shardlab::tensor::{Activation, Precision, Spec, Storage};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -673,7 +673,6 @@ fn a_step_goes_its_way_again_after_other_passes() {
 /// when that is over.
 #[test]
 fn prefetch_gathers_while_the_unit_before_is_in_use() {
-    use shardlab::tensor::Tensor;
     use std::time::Duration;
     // What a unit takes, at least.
     const WORK: Duration = Duration::from_millis(3);
@@ -690,8 +689,7 @@ fn prefetch_gathers_while_the_unit_before_is_in_use() {
             for _ in 0..2 {
                 zero.begin()?;
                 zero.events();
-                let mut x =
-                    Tensor::ones((1, 8), candle_core::DType::F32, &candle_core::Device::Cpu)?;
+                let mut x = Activation::new(vec![1.0; 8], (1, 8))?;
                 for layer in &stack.layers {
                     x = layer.forward(&x, &Pass::evaluate())?;
                     std::thread::sleep(WORK);
@@ -794,7 +792,7 @@ fn a_parameter_without_a_gradient_is_an_error() {
                 zero.begin()?;
                 zero.synchronise(true);
                 let x = Var::ones((1, 4), DType::F32, &Device::Cpu)?;
-                linear(&x, &used, Precision::F32)?.sum_all()?.backward()?;
+                linear(x.as_tensor(), &used, Precision::F32)?.sum_all()?.backward()?;
                 zero.finish()
             });
             let error = format!("{:#}", error.map(drop).unwrap_err());

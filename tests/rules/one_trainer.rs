@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Calls of which a step consists. Each stands for itself or at the end of a path, as in
 /// `self.zero.begin()`.
-const CALLS: [&str; 8] = [
+const CALLS: [&str; 9] = [
     "zero.begin(",
     "zero.finish(",
     "zero.step(",
@@ -18,6 +18,7 @@ const CALLS: [&str; 8] = [
     ".backward()?",
     ".backward())",
     ".backward().",
+    ".backward(vec![",
 ];
 
 /// Where a step may be put together: its subject is just that.

@@ -27,8 +27,8 @@ fn both(
 ) -> anyhow::Result<Both> {
     let x = Var::from_tensor(x)?;
     let y = y(x.as_tensor())?;
-    let gradients = tensor::backward_from(&y, dy)?;
-    Ok([y.detach(), tensor::gradient(&gradients, &x)?])
+    let gradients = (&y * dy)?.sum_all()?.backward()?;
+    Ok([y.detach(), gradients.get(&x).expect("attention reads x").clone()])
 }
 
 /// Rows of `x` [sequences, positions, width] at these positions.
@@ -100,7 +100,7 @@ pub fn attention_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
             assert_eq!(relative(&dropped, &all_rows(&positions), &expected)?, 0.0, "{positions:?}");
             both(&rows(&qkv, &positions)?, &rows(&dy, &positions)?, |qkv| {
                 let attention = pass.attention.as_ref().expect("ranks share sequences");
-                attention.attend((qkv * 1.0)?, &layer, &pass, "blocks.0")
+                tensor::node(qkv, |qkv| attention.attend(qkv.clone(), &layer, &pass, "blocks.0"))
             })
             .map(|both| (both, positions))
         };

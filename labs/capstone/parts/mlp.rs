@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
-use shardlab::tensor::{Device, Tensor, gelu};
+use shardlab::tensor::{Activation, Device, Tensor, gelu};
 
 /// The result's rows of this rank, and what the backward pass needs.
 pub type Forward = fn(&Comm, &Tensor, &Tensor, &Tensor) -> Result<(Tensor, Vec<Tensor>)>;
@@ -72,9 +72,9 @@ fn backward(
 
 /// The gradient of `h`, given the gradient `dy` of gelu(h).
 fn gelu_gradient(h: &Tensor, dy: &Tensor) -> Result<Tensor> {
-    let h = candle_core::Var::from_tensor(h)?;
-    let gradients = shardlab::tensor::backward_from(&gelu(h.copy()?)?, &dy.contiguous()?)?;
-    Ok(shardlab::tensor::gradient(&gradients, &h)?)
+    let x = Activation::start(elements(h)?, h.shape())?;
+    let dx = gelu(x.clone())?.backward(elements(dy)?, None)?.of(&x)?;
+    Ok(Tensor::from_vec(dx, h.shape(), &Device::Cpu)?)
 }
 
 fn gathered(comm: &Comm, rows: &Tensor) -> Result<Tensor> {

@@ -44,8 +44,7 @@ impl ModelFlags {
         corpus: &Corpus,
     ) -> Result<ModelShape, BadInput> {
         let shape = self.shape(defaults, corpus)?;
-        // Weights may come from elsewhere, and their shape with them. candle visits the graph by
-        // recursion, and a rank's stack is limited.
+        // Weights may come from elsewhere, and their shape with them. What is larger was mistyped.
         in_range("layers", shape.layers, 1..=1 << 12)?;
         in_range("heads", shape.heads, SIZES)?;
         in_range("embd", shape.embd, SIZES)?;

@@ -1,12 +1,12 @@
 //! Mistakes of tensor parallelism, each of which trains on and looks plausible.
 
-use candle_core::{Result, Shape, Tensor};
+use candle_core::{Result, Shape};
 use shardlab::comm::Comm;
 use shardlab::mesh::Axis;
 use shardlab::model::{Build, Entry, Exit, Layer, Linear, Pass, Role};
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::tensor::Operator;
-use shardlab::tensor::{Copies, Cut, Param, Params, Spec, TensorOp, Whole, consume};
+use shardlab::tensor::{Activation, Copies, Cut, Param, Params, Spec, TensorOp, Whole, consume};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ struct Mean {
 }
 
 impl Layer for Mean {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         consume(self.sum.forward(x, pass)?, Divide(self.ranks as f32))
     }
 }
@@ -139,11 +139,11 @@ struct Twice {
 }
 
 impl Exit for Twice {
-    fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn logits(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         self.exit.logits(x, pass)
     }
 
-    fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {
+    fn loss(&self, x: &Activation, targets: &[u32], pass: &Pass) -> Result<Activation> {
         self.exit.loss(
             &Operator::Copy.apply(x.clone(), &self.group, pass.precision)?,
             targets,

@@ -18,9 +18,9 @@ const ROUNDING: f64 = 1e-5;
 /// The bound after some steps, because each step begins where the last one ended.
 const DRIFT: f64 = 1e-4;
 
-/// Bytes that candle's graph takes for each block, beside the activations: more than 2% of a very
+/// Bytes that the tape's links take for each block, beside the activations: more than 2% of a very
 /// small model's.
-const GRAPH: f64 = 6e3;
+const LINKS: f64 = 6e3;
 
 /// How one way's dropout masks lie among the ranks: whether the masks of the residual stream are
 /// the same on all of them, and whether they are slices of the unsharded model's mask, end to end.
@@ -139,12 +139,12 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
     };
     let activations =
         |measured: &Measured| off(measured.activations as f64, measured.expected_activations());
-    let nodes = GRAPH * (one.shards.shape.layers + 2) as f64;
+    let links = LINKS * (one.shards.shape.layers + 2) as f64;
     let percent = |x: f64| format!("{}%", significant(100.0 * x, 2));
     let most = all.iter().map(activations).fold(0.0, f64::max);
     checks.check(
         all.iter()
-            .all(|measured| activations(measured) < 0.02 + nodes / measured.expected_activations()),
+            .all(|measured| activations(measured) < 0.02 + links / measured.expected_activations()),
         "activations are within 2% + 6 kB per block",
         &format!("off by {}", percent(most)),
         "a rank keeps other activations than the formula says",

@@ -49,8 +49,8 @@ pub fn unpipelined(config: &Config, text: &[u32], steps: usize) -> Result<Unpipe
             let tokens = Input::Tokens { ids: &batch.inputs, length: batch.length };
             let x = parts[0].forward(tokens, &[], &pass)?;
             let loss = parts[1].forward(Input::Hidden(&x), &batch.targets, &pass)?;
-            sum += f64::from(loss.to_scalar::<f32>()?);
-            (loss / config.grad_accum as f64)?.backward()?;
+            sum += f64::from(loss.scalar()?);
+            loss.backward(vec![(1.0 / config.grad_accum as f64) as f32], None)?;
         }
         let norm = tie(&parts);
         let scale = clip_scale(norm, config.clip);

@@ -7,7 +7,7 @@ use candle_core::{Result, bail};
 use shardlab::model::{Attend, Build, Heads, Llama, Pass};
 use shardlab::tensor::math::causal_softmax;
 use shardlab::tensor::matmul::{Matrix, Write, matmul};
-use shardlab::tensor::{Device, Slices, Tensor, read};
+use shardlab::tensor::{Activation, Slices};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The keys and values of a rank's layers and heads, for one sequence. Each forward pass appends
@@ -91,7 +91,13 @@ impl KvCache {
 impl Attend for KvCache {
     /// Appends the keys and values in `qkv` [1, new, (heads + 2 · kv_heads) · head] to `layer`, and
     /// lets the new queries attend to all positions up to their own: [1, new, heads · head].
-    fn attend(&self, qkv: Tensor, heads: &Heads, pass: &Pass, layer: &str) -> Result<Tensor> {
+    fn attend(
+        &self,
+        qkv: Activation,
+        heads: &Heads,
+        pass: &Pass,
+        layer: &str,
+    ) -> Result<Activation> {
         if pass.train {
             bail!("a pass with a cache has no backward pass");
         }
@@ -111,16 +117,13 @@ impl Attend for KvCache {
             bail!("this cache has {seen} positions, and the pass has others than the next {new}");
         }
         let width = heads * head;
-        let y = read(&qkv, |qkv| {
-            layer.append(self.sizes, qkv, width);
-            let mut y = vec![0.0; new * width];
-            for h in 0..heads {
-                layer.head(self.sizes, (h, heads), qkv, new, &mut y);
-            }
-            Ok(y)
-        })?;
+        layer.append(self.sizes, qkv.numbers(), width);
+        let mut y = vec![0.0; new * width];
+        for h in 0..heads {
+            layer.head(self.sizes, (h, heads), qkv.numbers(), new, &mut y);
+        }
         layer.seen += new;
-        Tensor::from_vec(y, (1, new, width), &Device::Cpu)
+        Activation::new(y, (1, new, width))
     }
 }
 
@@ -174,7 +177,7 @@ mod tests {
     use shardlab::difference::largest_difference;
     use shardlab::model::Plain;
     use shardlab::tensor::random::Stream;
-    use shardlab::tensor::{Precision, grouped_attention};
+    use shardlab::tensor::{self, Device, Precision, Tensor, grouped_attention};
 
     /// Positions that come in parts see what they see all at once, in every layer of the cache.
     #[test]
@@ -193,8 +196,9 @@ mod tests {
         let attend = |layer: &str, first, new, pass: Pass| {
             let part = qkv(layer).narrow(1, first, new).unwrap().contiguous().unwrap();
             let pass = Pass { slices: Slices::from(first), ..pass };
-            let y = cache.attend(part, &heads, &pass, layer)?;
-            y.flatten_all()?.to_vec1::<f32>()
+            tensor::node(&part, |part| cache.attend(part.clone(), &heads, &pass, layer))?
+                .flatten_all()?
+                .to_vec1::<f32>()
         };
         for layer in ["3", "4"] {
             let expected =

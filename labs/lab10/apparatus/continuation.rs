@@ -13,7 +13,7 @@ use super::sampling::{Likely, TokenSampling, likeliest};
 use anyhow::{Result, ensure};
 use shardlab::comm::Comm;
 use shardlab::model::{Input, Llama, Pass, Positions};
-use shardlab::tensor::{Device, Tensor, read};
+use shardlab::tensor::Activation;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -114,7 +114,7 @@ fn forward_through(
     pipeline: Option<&Comm>,
     ids: &[u32],
     pass: &Pass,
-) -> Result<Option<Tensor>> {
+) -> Result<Option<Activation>> {
     let input = Input::Tokens { ids, length: ids.len() };
     let Some(stages) = pipeline.filter(|stages| stages.size() > 1) else {
         return Ok(Some(model.predict(input, pass, Positions::Last)?));
@@ -126,30 +126,28 @@ fn forward_through(
         let shape = (1, ids.len(), model.shape.embd);
         let mut x = vec![0f32; ids.len() * model.shape.embd];
         stages.recv(&mut x, stages.rank() - 1)?;
-        let x = Tensor::from_vec(x, shape, &Device::Cpu)?;
+        let x = Activation::new(x, shape)?;
         model.predict(Input::Hidden(&x), pass, Positions::Last)?
     };
     if stages.rank() + 1 == stages.size() {
         return Ok(Some(y));
     }
-    read(&y, |y| Ok(stages.send(y, stages.rank() + 1)))??;
+    stages.send(y.numbers(), stages.rank() + 1)?;
     Ok(None)
 }
 
 /// Chooses token number `i` from the logits of one position. A pipeline's last rank chooses for
 /// all.
 fn choose(
-    logits: Option<Tensor>,
+    logits: Option<Activation>,
     pipeline: Option<&Comm>,
     how: &Continuation,
     i: u64,
 ) -> Result<Generated> {
-    let mine = |logits: &Tensor| {
-        read(logits, |logits| {
-            Ok(Generated {
-                token: how.sampling.choose(logits, i)?,
-                likeliest: likeliest(logits, how.likeliest)?,
-            })
+    let mine = |logits: &Activation| -> candle_core::Result<Generated> {
+        Ok(Generated {
+            token: how.sampling.choose(logits.numbers(), i)?,
+            likeliest: likeliest(logits.numbers(), how.likeliest)?,
         })
     };
     let generated = logits.as_ref().map(mine).transpose()?;

@@ -3,13 +3,13 @@
 
 use super::Packed;
 use anyhow::Result;
-use candle_core::{Device, Tensor, Var};
 use shardlab::allocator;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Uniform;
 use shardlab::model::{Heads, Pass};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::context::ContextParallel;
+use shardlab::tensor::Activation;
 use shardlab::train::Config;
 
 /// The most bytes that one layer's attention holds at once, forward and backward, beside its
@@ -38,17 +38,17 @@ pub fn attending(
     let numbers = |seed, width| {
         let all = sequences * mine;
         let samples = Uniform { seed, rank: group.rank(), batch: all, width };
-        Tensor::from_vec(samples.batch(0), (sequences, mine, width), &Device::Cpu)
+        samples.batch(0)
     };
-    let qkv = Var::from_tensor(&numbers(config.seed, row)?)?;
-    let dy = numbers(config.seed + 1, shape.embd)?;
+    let qkv = numbers(config.seed, row);
+    let dy = numbers(config.seed + 1, shape.embd);
     let mut most = [0.0];
     // The first turn also leaves buffers that are kept.
     for _ in 0..2 {
-        let qkv = qkv.copy()?;
+        let qkv = Activation::start(qkv.clone(), (sequences, mine, row))?;
+        let dy = dy.clone();
         let (peak, done) = allocator::peak_of(|| {
-            let y = attention.attend(qkv, &heads, &pass, "attention")?;
-            (y * &dy)?.sum_all()?.backward()
+            attention.attend(qkv, &heads, &pass, "attention")?.backward(dy, None)
         });
         done?;
         most = [peak as f64];

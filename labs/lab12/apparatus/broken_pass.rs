@@ -5,7 +5,7 @@
 //! gather's bits.
 
 use super::Break;
-use candle_core::{Error, Result, Shape, Tensor, bail};
+use candle_core::{Error, Result, Shape, bail};
 use half::bf16;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
@@ -13,7 +13,7 @@ use shardlab::model::{Attend, Heads, Pass};
 use shardlab::parallel::context::all_gather;
 use shardlab::parallel::{ContextParallel, Strategy};
 use shardlab::tensor::{
-    BlockAttention, Documents, Dropout, Rows, Running, Slices, TensorOp, apply, read,
+    Activation, BlockAttention, Documents, Dropout, Rows, Running, Slices, TensorOp, apply,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -64,8 +64,15 @@ struct BrokenAttention {
 }
 
 impl Attend for BrokenAttention {
-    fn attend(&self, qkv: Tensor, heads: &Heads, pass: &Pass, layer: &str) -> Result<Tensor> {
-        let head = qkv.dim(2)? / (heads.queries.len() + 2 * heads.kv);
+    fn attend(
+        &self,
+        qkv: Activation,
+        heads: &Heads,
+        pass: &Pass,
+        layer: &str,
+    ) -> Result<Activation> {
+        let (_, _, row) = qkv.dims3()?;
+        let head = row / (heads.queries.len() + 2 * heads.kv);
         let queries = heads.queries.clone();
         let attention = BlockAttention::new(queries, heads.kv, head, self.length, pass.precision)
             .with_documents(&self.documents)
@@ -132,6 +139,7 @@ impl Layer {
 
 impl TensorOp for Layer {
     const NAME: &'static str = "attention";
+    const READS_RESULT: bool = true;
 
     fn forward(&self, qkv: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let q = self.queries(qkv);
@@ -167,12 +175,12 @@ impl TensorOp for Layer {
         &self,
         qkv: &[f32],
         _dims: &[usize],
-        y: &Tensor,
+        y: &[f32],
         dy: &[f32],
     ) -> Result<Vec<f32>> {
         let q = self.queries(qkv);
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
-        let means = read(y, |y| Ok(self.attention.means(y, dy, q.slices.rows())))?;
+        let means = self.attention.means(y, dy, q.slices.rows());
         let mine = self.attention.keys_and_values(qkv);
         let all = all_gather(&self.group, self.attention.products, &mine).map_err(Error::wrap)?;
         let mut dqkv = vec![0.0; qkv.len()];

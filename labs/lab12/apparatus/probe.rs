@@ -46,7 +46,9 @@ pub fn probe(
         }
         let input = Input::Tokens { ids: &mine.inputs, length: mine.length };
         let logits = training.stages.chunks[0].predict(input, &pass, Positions::All)?;
-        let of_first = logits.get(0)?.to_vec2::<f32>()?;
+        let (_, rows, vocabulary) = logits.dims3()?;
+        let of_first =
+            logits.numbers().chunks(vocabulary).take(rows).map(<[f32]>::to_vec).collect();
         // The true positions, whatever the pass believes.
         let strategy = &training.strategy;
         let rank = training.context.group().rank();

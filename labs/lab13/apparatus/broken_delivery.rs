@@ -1,10 +1,10 @@
 //! A way to the experts and back with a mistake on it.
 
 use super::broken::Break;
-use candle_core::{Device, Error, Result, Tensor};
+use candle_core::{Error, Result};
 use shardlab::comm::Comm;
 use shardlab::model::{Arriving, Counts, Deliver, Pass};
-use shardlab::tensor::read;
+use shardlab::tensor::{Activation, picked};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,7 +19,7 @@ pub struct BrokenDelivery {
 }
 
 impl Deliver for BrokenDelivery {
-    fn dispatch(&self, copies: Tensor, counts: &[usize], pass: &Pass) -> Result<Arriving> {
+    fn dispatch(&self, copies: Activation, counts: &[usize], pass: &Pass) -> Result<Arriving> {
         match self.broken {
             // A layer that counts where it dispatches counts again when it runs again.
             Break::CountedTwice => {
@@ -31,17 +31,15 @@ impl Deliver for BrokenDelivery {
         self.right.dispatch(copies, counts, pass)
     }
 
-    fn combine(&self, results: Tensor, arrived: &Counts, pass: &Pass) -> Result<Tensor> {
+    fn combine(&self, results: Activation, arrived: &Counts, pass: &Pass) -> Result<Activation> {
         let results = match self.broken {
             Break::SkipEmpty if arrived.arriving().iter().sum::<usize>() == 0 => {
                 // "Nothing to send back": but its own tokens' results are on their way.
                 let copies: usize = arrived.sent.iter().sum();
-                return Tensor::zeros((copies, results.dim(1)?), results.dtype(), &Device::Cpu);
+                let (_, width) = results.dims2()?;
+                return Activation::new(vec![0.0; copies * width], (copies, width));
             }
-            Break::WrongUnpermute => {
-                let order = by_expert(arrived);
-                results.index_select(&Tensor::new(order, &Device::Cpu)?, 0)?
-            }
+            Break::WrongUnpermute => picked(&results, by_expert(arrived))?,
             _ => results,
         };
         self.right.combine(results, arrived, pass)
@@ -51,23 +49,21 @@ impl Deliver for BrokenDelivery {
 impl BrokenDelivery {
     /// Sends each rank a buffer as large as this rank's largest part. Ranks whose largest parts
     /// have equal lengths get through.
-    fn exchange_padded(&self, copies: &Tensor, counts: &[usize]) -> Result<()> {
+    fn exchange_padded(&self, copies: &Activation, counts: &[usize]) -> Result<()> {
         let ranks = self.group.size();
         let parts: Vec<usize> = counts
             .chunks(counts.len() / ranks)
             .map(|of_rank| of_rank.iter().sum())
             .collect();
         let largest = parts.iter().max().copied().unwrap_or(0);
-        let width = copies.dim(1)?;
+        let (_, width) = copies.dims2()?;
         let mut padded = vec![0f32; ranks * largest * width];
-        read(copies, |numbers| {
-            let mut from = 0;
-            for (to, part) in parts.iter().map(|rows| rows * width).enumerate() {
-                padded[to * largest * width..][..part].copy_from_slice(&numbers[from..from + part]);
-                from += part;
-            }
-            Ok(())
-        })?;
+        let mut from = 0;
+        for (to, part) in parts.iter().map(|rows| rows * width).enumerate() {
+            let numbers = &copies.numbers()[from..from + part];
+            padded[to * largest * width..][..part].copy_from_slice(numbers);
+            from += part;
+        }
         let mut arrived = vec![0f32; padded.len()];
         let group = self.group.labelled("dispatch, padded");
         group.all_to_all(&padded, &mut arrived).map_err(Error::wrap)

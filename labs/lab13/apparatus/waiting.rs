@@ -2,14 +2,13 @@
 
 use super::load::largest_share;
 use anyhow::Result;
-use candle_core::{Device, Tensor, Var};
 use kit::show::{Activity, Interval, Screen, Timeline, percent};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Uniform;
 use shardlab::model::{Build, Layer, Mlp, Pass, Plain, Role};
 use shardlab::parallel::ExpertParallel;
 use shardlab::plan::ModelShape;
-use shardlab::tensor::{Init, Params, Whole, backward_from};
+use shardlab::tensor::{Activation, Init, Params, Whole};
 use std::time::Instant;
 
 /// Turns of each rank. The first warms up; of the others the fastest counts, which other programs
@@ -94,12 +93,12 @@ fn seconds(expert: &Mlp, width: usize, loads: &[u64]) -> Result<[f64; 2]> {
     for &copies in loads.iter().filter(|&&copies| copies > 0) {
         let rows = copies as usize;
         let numbers = Uniform { seed: 1, rank: 0, batch: rows, width }.batch(0);
-        let x = Var::from_tensor(&Tensor::from_vec(numbers, (1, rows, width), &Device::Cpu)?)?;
-        let dy = x.ones_like()?;
+        let dy = vec![1.0; numbers.len()];
+        let x = Activation::start(numbers, (1, rows, width))?;
         let begun = Instant::now();
-        let y = expert.forward(x.as_tensor(), &pass)?;
+        let y = expert.forward(&x, &pass)?;
         let forward = Instant::now();
-        backward_from(&y, &dy)?;
+        y.backward(dy, None)?;
         seconds[0] += (forward - begun).as_secs_f64();
         seconds[1] += forward.elapsed().as_secs_f64();
     }

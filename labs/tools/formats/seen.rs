@@ -1,7 +1,7 @@
 //! The numbers of one training step.
 
 use anyhow::Result;
-use candle_core::{Shape, Tensor};
+use candle_core::Shape;
 use clap::Parser;
 use kit::TrainFlags;
 use kit::number_format::exponent;
@@ -9,7 +9,7 @@ use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::model::{Build, Layer, Pass, Plain, Role};
 use shardlab::parallel::Strategy;
-use shardlab::tensor::{self, Params, TensorOp, Whole};
+use shardlab::tensor::{self, Activation, Params, TensorOp, Whole};
 use shardlab::train::{Config, Observer, Setup, Training};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -210,12 +210,9 @@ struct Probed {
 }
 
 impl Layer for Probed {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> candle_core::Result<Tensor> {
-        let cols = x.dim(candle_core::D::Minus1)?;
-        tensor::read(x, |x| {
-            self.seen.add(0, x, cols, self.is_last);
-            Ok(())
-        })?;
+    fn forward(&self, x: &Activation, pass: &Pass) -> candle_core::Result<Activation> {
+        let (_, cols) = tensor::rows(x.dims())?;
+        self.seen.add(0, x.numbers(), cols, self.is_last);
         let y = self.layer.forward(x, pass)?;
         tensor::apply(&y, Probe { seen: self.seen.clone(), is_last: self.is_last })
     }

@@ -2,8 +2,9 @@
 //!
 //! One rank trains a small GPT for two steps. This program prints the bytes of its parameters,
 //! gradients, optimizer state and activations, by formula and as the allocator counts them, and
-//! what happens to small updates that are stored in bf16. The formulas leave out what candle notes
-//! on each tensor, some hundred bytes. What a matrix product copies for itself is measured apart.
+//! what happens to small updates that are stored in bf16. The formulas leave out what the tape
+//! notes of each operation, some hundred bytes. What a matrix product copies for itself is measured
+//! apart.
 //!
 //! Run `cargo run --bin memory`. It is not a lab: the page "Memory, worked" shows its output.
 

@@ -8,8 +8,8 @@
 use super::Exchange;
 use crate::comm::{Comm, Reduce};
 use crate::parallel::wire;
-use crate::tensor::{BlockAttention, Rows, Slices, TensorOp, read};
-use candle_core::{Error, Result, Shape, Tensor, bail};
+use crate::tensor::{BlockAttention, Rows, Slices, TensorOp};
+use candle_core::{Error, Result, Shape, bail};
 use std::sync::{Arc, OnceLock};
 
 /// One layer's attention across the blocks of all ranks.
@@ -101,6 +101,7 @@ impl AcrossBlocks {
 
 impl TensorOp for AcrossBlocks {
     const NAME: &'static str = "attention";
+    const READS_RESULT: bool = true;
 
     fn forward(&self, qkv: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let q = self.queries(qkv);
@@ -129,13 +130,13 @@ impl TensorOp for AcrossBlocks {
         &self,
         qkv: &[f32],
         _dims: &[usize],
-        y: &Tensor,
+        y: &[f32],
         dy: &[f32],
     ) -> Result<Vec<f32>> {
         let q = self.queries(qkv);
         let ranks = self.group.size();
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
-        let means = read(y, |y| Ok(self.attention.means(y, dy, q.slices.rows())))?;
+        let means = self.attention.means(y, dy, q.slices.rows());
         let mut dqkv = vec![0.0; qkv.len()];
         let kv = self.attention.keys_and_values(qkv);
         let len = kv.len();

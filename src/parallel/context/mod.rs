@@ -29,9 +29,9 @@ use crate::error::BadInput;
 use crate::model::{Attend, Heads, Pass};
 use crate::named::named;
 use crate::plan::ModelShape;
-use crate::tensor::{BlockAttention, Documents, Dropout, Slices, apply};
+use crate::tensor::{Activation, BlockAttention, Documents, Dropout, Slices, apply};
 use blocks::AcrossBlocks;
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, bail};
 use std::ops::Range;
 use std::sync::Arc;
 use ulysses::Exchanged;
@@ -240,7 +240,13 @@ struct ContextAttention {
 }
 
 impl Attend for ContextAttention {
-    fn attend(&self, qkv: Tensor, heads: &Heads, pass: &Pass, layer: &str) -> Result<Tensor> {
+    fn attend(
+        &self,
+        qkv: Activation,
+        heads: &Heads,
+        pass: &Pass,
+        layer: &str,
+    ) -> Result<Activation> {
         let ContextParallel { group, exchange, .. } = &self.context;
         let Heads { queries, kv } = heads;
         let (_, _, row) = qkv.dims3()?;

@@ -9,8 +9,8 @@
 
 use crate::comm::Comm;
 use crate::parallel::wire::exchange_axes;
-use crate::tensor::{Precision, Stored, TensorOp, apply, consume};
-use candle_core::{Error, Result, Shape, Tensor, bail};
+use crate::tensor::{Activation, Precision, Stored, TensorOp, apply, consume};
+use candle_core::{Error, Result, Shape, bail};
 use half::bf16;
 use std::ops::Range;
 
@@ -39,12 +39,12 @@ impl Exchanged {
     /// `x` [sequences, positions here, all heads] as [sequences, all positions, heads here].
     /// Positions are in the order of the ranks.
     /// Uses `x` up.
-    pub fn to_heads(&self, x: Tensor) -> Result<Tensor> {
+    pub fn to_heads(&self, x: Activation) -> Result<Activation> {
         consume(x, self.clone())
     }
 
     /// The reverse of [`Exchanged::to_heads`]. `x` stays: attention's backward pass reads it.
-    pub fn to_positions(&self, x: &Tensor) -> Result<Tensor> {
+    pub fn to_positions(&self, x: &Activation) -> Result<Activation> {
         apply(x, Exchanged { to_heads: false, ..self.clone() })
     }
 

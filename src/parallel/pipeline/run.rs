@@ -7,9 +7,8 @@ use crate::data::Batch;
 use crate::model::{Build, Chunk, Gpt, Input, Pass};
 use crate::parallel::{Zero, wire};
 use crate::plan::ModelShape;
-use crate::tensor::{Deferred, Tensor, backward_from, defer, gradient, read};
+use crate::tensor::{Activation, Deferred};
 use anyhow::{Context, Result, ensure};
-use candle_core::{Device, Var};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -60,11 +59,11 @@ pub struct StepRecord {
 
 /// The result of a forward pass, kept for the backward pass.
 struct ForwardResult {
-    /// The variable at which the graph begins; `None` in the first stage, where it begins with
+    /// The activations with which the tape begins; `None` in the first stage, where it begins with
     /// tokens.
-    input: Option<Var>,
+    input: Option<Activation>,
     /// Activations, or the loss.
-    output: Tensor,
+    output: Activation,
 }
 
 /// A step between two instructions.
@@ -283,20 +282,17 @@ impl<M: Chunk> Stages<M> {
                 let input = if first {
                     None
                 } else {
-                    Some(held.take(self, stage - 1, op)?)
+                    Some(Activation::start(held.take(self, stage - 1, op)?, &held.activations)?)
                 };
                 let from = match &input {
                     None => Input::Tokens { ids: &batch.inputs, length: batch.length },
                     Some(x) => Input::Hidden(x),
                 };
-                let mut output = model.forward(from, &batch.targets, pass)?;
+                let output = model.forward(from, &batch.targets, pass)?;
                 if last {
-                    let weight = pass.weight.unwrap_or(1.0);
-                    losses.push(f64::from(output.to_scalar::<f32>()?) * weight);
-                    // Gradients add up to those of the mean.
-                    output = ((output / micro_batches as f64)? * (self.loss_scale * weight))?;
+                    losses.push(f64::from(output.scalar()?) * pass.weight.unwrap_or(1.0));
                 } else {
-                    held.results.insert((stage, op), elements(&output)?);
+                    held.results.insert((stage, op), output.numbers().to_vec());
                 }
                 held.kept.insert(place, ForwardResult { input, output });
             }
@@ -305,27 +301,23 @@ impl<M: Chunk> Stages<M> {
                 let ForwardResult { input, output } =
                     kept.with_context(|| format!("{op} before its forward pass"))?;
                 let dy = if last {
-                    None
+                    // Gradients add up to those of the mean.
+                    let scale = self.loss_scale * pass.weight.unwrap_or(1.0);
+                    vec![scale as f32 * (1.0 / micro_batches as f64) as f32]
                 } else {
-                    Some(held.take(self, stage + 1, op)?)
+                    held.take(self, stage + 1, op)?
                 };
                 if let Some(balance) = &pass.balance {
                     // Routers see every position, whether its target counts or not.
                     balance.scale(self.loss_scale / micro_batches as f64);
                 }
-                let backward = || match &dy {
-                    None => output.backward(),
-                    Some(dy) => backward_from(&output, dy),
-                };
-                let gradients = if held.splits {
-                    let (gradients, weights) = defer(backward);
+                let mut weights = held.splits.then(Deferred::default);
+                let mut gradients = output.backward(dy, weights.as_mut())?;
+                if let Some(weights) = weights {
                     held.deferred.insert(place, weights);
-                    gradients?
-                } else {
-                    backward()?
-                };
+                }
                 if let Some(input) = input {
-                    held.results.insert((stage, op), elements(&gradient(&gradients, &input)?)?);
+                    held.results.insert((stage, op), gradients.of(&input)?);
                 }
             }
             Work::Weights => {
@@ -364,17 +356,11 @@ impl<M: Chunk> Stages<M> {
 }
 
 impl InFlight {
-    /// The result of the pass like `op` of a neighbouring stage, as a variable.
-    fn take<M>(&mut self, stages: &Stages<M>, stage: usize, op: Op) -> Result<Var> {
+    /// The result of the pass like `op` of a neighbouring stage.
+    fn take<M>(&mut self, stages: &Stages<M>, stage: usize, op: Op) -> Result<Vec<f32>> {
         let other = Op { chunk: stage / stages.pipeline.ranks, ..op };
         let result = self.results.remove(&(stage, other));
-        let result = result.with_context(|| {
-            format!("{op} needs {other} of stage {stage}, which has not arrived")
-        })?;
-        Ok(Var::from_vec(result, &self.activations[..], &Device::Cpu)?)
+        result
+            .with_context(|| format!("{op} needs {other} of stage {stage}, which has not arrived"))
     }
-}
-
-fn elements(x: &Tensor) -> Result<Vec<f32>> {
-    Ok(read(x, |x| Ok(x.to_vec()))?)
 }

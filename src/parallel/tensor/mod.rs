@@ -28,8 +28,8 @@ use crate::model::{Build, Deliver, Entry, Exit, Layer, Linear, Linears, Pass, Ro
 use crate::parallel::ExpertParallel;
 use crate::parallel::partition::even;
 use crate::plan::ModelShape;
-use crate::tensor::{Copies, Cut, Param, Params, Slices, Whole};
-use candle_core::{Result, Tensor};
+use crate::tensor::{Activation, Copies, Cut, Param, Params, Slices, Whole};
+use candle_core::Result;
 use std::ops::Range;
 use std::sync::Arc;
 use vocabulary::{VocabularyEmbedding, VocabularyHead};
@@ -52,7 +52,7 @@ use vocabulary::{VocabularyEmbedding, VocabularyHead};
 ///     let gpt = Gpt::build(&shape, build)?;
 ///     gpt.params.allocate(1337); // a rank makes only its slices, of the same weights
 ///     let input = Input::Tokens { ids: &tokens, length: 4 };
-///     let loss = gpt.forward(input, &targets, pass)?.to_scalar::<f32>()?;
+///     let loss = gpt.forward(input, &targets, pass)?.scalar()?;
 ///     anyhow::Ok((gpt.params.numel(), loss))
 /// };
 /// let whole = loss(&Plain, &Pass::evaluate())?;
@@ -342,7 +342,7 @@ struct Parallel {
 }
 
 impl Parallel {
-    fn apply(&self, x: Tensor, pass: &Pass) -> Result<Tensor> {
+    fn apply(&self, x: Activation, pass: &Pass) -> Result<Activation> {
         if self.group.size() == 1 {
             Ok(x)
         } else {
@@ -359,7 +359,7 @@ struct ColumnParallel {
 }
 
 impl Layer for ColumnParallel {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         self.linear.forward(&self.enter.apply(x.clone(), pass)?, pass)
     }
 }
@@ -372,7 +372,7 @@ struct RowParallel {
 }
 
 impl Layer for RowParallel {
-    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         self.leave.apply(self.linear.forward(x, pass)?, pass)
     }
 }

@@ -20,8 +20,8 @@
 
 use crate::comm::{Comm, Reduce};
 use crate::parallel::wire::exchange_axes;
-use crate::tensor::{Precision, Stored, TensorOp, consume};
-use candle_core::{Error, Result, Shape, Tensor, bail};
+use crate::tensor::{Operand, Precision, Stored, TensorOp, consume};
+use candle_core::{Error, Result, Shape, bail};
 use half::bf16;
 
 /// A function of activations that all ranks of a tensor group apply together.
@@ -54,7 +54,7 @@ impl Operator {
     ///
     /// # Errors
     /// If the collective fails, or the positions cannot be divided among the ranks.
-    pub fn apply(self, x: Tensor, group: &Comm, precision: Precision) -> Result<Tensor> {
+    pub fn apply<X: Operand>(self, x: X, group: &Comm, precision: Precision) -> Result<X> {
         consume(x, Applied { operator: self, group: group.clone(), precision })
     }
 
@@ -151,7 +151,7 @@ impl TensorOp for Applied {
 mod tests {
     use super::*;
     use crate::launch;
-    use candle_core::{Device, Var};
+    use crate::tensor::Activation;
 
     /// Each rank's result and gradient, for x = 10^rank × (1, 2, …) and a gradient that is 1, 2, …
     /// on rank 0, and 10^r times that on rank r.
@@ -160,15 +160,11 @@ mod tests {
             (1..=n).map(|i| i as f32 * 10f32.powi(rank as i32)).collect::<Vec<_>>()
         };
         launch::run(2, |comm| {
-            let x =
-                Var::from_vec(numbers(comm.rank(), dims.iter().product()), &dims, &Device::Cpu)?;
-            // The operator uses its input up: a variable's elements are still needed.
-            let y = operator.apply((x.as_tensor() * 1.0)?, &comm, Precision::F32)?;
-            let dy =
-                Tensor::from_vec(numbers(comm.rank(), y.elem_count()), y.shape(), &Device::Cpu)?;
-            let gradients = crate::tensor::backward_from(&y, &dy)?;
-            let dx = crate::tensor::gradient(&gradients, &x)?;
-            Ok((y.flatten_all()?.to_vec1()?, dx.flatten_all()?.to_vec1()?))
+            let x = Activation::start(numbers(comm.rank(), dims.iter().product()), &dims)?;
+            let y = operator.apply(x.clone(), &comm, Precision::F32)?;
+            let dy = numbers(comm.rank(), y.numbers().len());
+            let found = y.numbers().to_vec();
+            Ok((found, y.backward(dy, None)?.of(&x)?))
         })
         .unwrap()
     }
@@ -202,10 +198,11 @@ mod tests {
     fn bf16_sends_half_of_the_bytes() {
         let sent = |operator: Operator, precision| {
             let sent = launch::run(2, |comm| {
-                let x = Var::from_vec(vec![1f32; 16], (2, 4, 2), &Device::Cpu)?;
-                let y = operator.apply((x.as_tensor() * 1.0)?, &comm, precision)?;
+                let x = Activation::start(vec![1.0; 16], (2, 4, 2))?;
+                let y = operator.apply(x, &comm, precision)?;
                 let forward = comm.traffic().bytes;
-                crate::tensor::backward_from(&y, &y.ones_like()?)?;
+                let dy = vec![1.0; y.numbers().len()];
+                y.backward(dy, None)?;
                 Ok([forward, comm.traffic().bytes - forward])
             });
             sent.unwrap()[0]

@@ -9,9 +9,10 @@
 use super::{Parallel, TensorParallel};
 use crate::comm::{Comm, Reduce};
 use crate::model::{Entry, Exit, Pass};
+use crate::parallel::wire::exchange_axes;
 use crate::tensor::math::{exp, exp_sum, max};
-use crate::tensor::{self, IGNORED, Param, TensorOp, apply, counted, fit, rows};
-use candle_core::{Error, Result, Shape, Tensor, bail};
+use crate::tensor::{self, Activation, IGNORED, Param, TensorOp, apply, counted, fit, rows};
+use candle_core::{Error, Result, Shape, bail};
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -32,7 +33,7 @@ pub(super) struct VocabularyEmbedding {
 }
 
 impl Entry for VocabularyEmbedding {
-    fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Activation> {
         let x = self.leave.apply(pass.embed(ids, length, &self.tokens)?, pass)?;
         let x = match &self.positions {
             Some(positions) => {
@@ -52,26 +53,29 @@ pub(super) struct VocabularyHead {
 
 impl VocabularyHead {
     /// This rank's columns of the logits: [sequences, length, part of the vocabulary].
-    fn local(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn local(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         pass.linear(&self.enter.apply(x.clone(), pass)?, &self.weight)
     }
 }
 
 impl Exit for VocabularyHead {
-    fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+    fn logits(&self, x: &Activation, pass: &Pass) -> Result<Activation> {
         let group = &self.enter.group;
         let local = self.local(x, pass)?;
         let (sequences, length, columns) = local.dims3()?;
         let n = sequences * length;
         let mut all = vec![0.0; n * columns * group.size()];
-        tensor::read(&local, |local| group.all_gather(local, &mut all).map_err(Error::wrap))?;
-        let all = Tensor::from_vec(all, (group.size(), n, columns), x.device())?;
-        let rows = all.transpose(0, 1)?.reshape((sequences, length, columns * group.size()))?;
+        group.all_gather(local.numbers(), &mut all).map_err(Error::wrap)?;
+        let mut rows = vec![0.0; all.len()];
+        exchange_axes(&all, [group.size(), n], &mut rows);
         // Padding is last.
-        rows.narrow(2, 0, self.weight.spec().whole.shape[0])
+        let vocabulary = self.weight.spec().whole.shape[0];
+        let rows = rows.chunks_exact(columns * group.size());
+        let logits = rows.flat_map(|row| &row[..vocabulary]).copied().collect();
+        Activation::new(logits, (sequences, length, vocabulary))
     }
 
-    fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {
+    fn loss(&self, x: &Activation, targets: &[u32], pass: &Pass) -> Result<Activation> {
         let spec = self.weight.spec();
         let loss = VocabularyCrossEntropy {
             group: self.enter.group.clone(),

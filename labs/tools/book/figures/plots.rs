@@ -27,7 +27,6 @@ pub fn activations(shape: &ModelShape, batch: usize, dropout: DropoutMasks) -> P
         )
     };
     Plot::new("activations", "part of the step")
-        .series(series("kept to the end", Keep::ToTheEnd))
         .series(series("freed when used", Keep::UntilUsed))
         .series(series("recomputed", Keep::BlockInputs))
         .labels(|part| format!("{part}"), bytes_decimal)
