@@ -1,9 +1,9 @@
 //! Which of MPI's operations a reduction is.
 //!
-//! The minimum and maximum of floats and of u64 are ours, with one result in any order: a NaN wins,
-//! and 0.0 is above -0.0. MPI's own keep a NaN or lose it, and take either of two zeros, as their
-//! library compares them, in an order of its own: ranks can end with different bits. MPICH 4.0.2
-//! compares u64 as if they were signed.
+//! The minimum and maximum of floats and of unsigned integers are ours, with one result in any
+//! order: a NaN wins, and 0.0 is above -0.0. MPI's own keep a NaN or lose it, and take either of two
+//! zeros, as their library compares them, in an order of its own: ranks can end with different bits.
+//! The MPICH 4.0.2 of Debian 12 compares unsigned integers as if they were signed.
 
 use crate::comm::element::{Element, Reduce};
 use mpi::collective::{Operation, SystemOperation, UnsafeUserOperation};
@@ -33,20 +33,20 @@ impl Operation for InMpi {}
 impl InMpi {
     /// The operation for numbers of type `W`. A mean is a sum there, which `Mpi::divide` divides.
     pub fn of<W: 'static>(op: Reduce) -> InMpi {
-        let is = |id| TypeId::of::<W>() == id;
-        let (f32s, f64s) = (is(TypeId::of::<f32>()), is(TypeId::of::<f64>()));
-        let u64s = is(TypeId::of::<u64>());
-        let system = match op {
-            Reduce::Sum | Reduce::Mean => SystemOperation::sum(),
-            Reduce::Prod => SystemOperation::product(),
-            Reduce::Min if f32s => return made(extreme::<f32, false>),
-            Reduce::Max if f32s => return made(extreme::<f32, true>),
-            Reduce::Min if f64s => return made(extreme::<f64, false>),
-            Reduce::Max if f64s => return made(extreme::<f64, true>),
-            Reduce::Min if u64s => return made(extreme::<u64, false>),
-            Reduce::Max if u64s => return made(extreme::<u64, true>),
-            Reduce::Min => SystemOperation::min(),
-            Reduce::Max => SystemOperation::max(),
+        let ours: [(TypeId, [Function; 2]); 4] = [
+            (TypeId::of::<f32>(), [extreme::<f32, false>, extreme::<f32, true>]),
+            (TypeId::of::<f64>(), [extreme::<f64, false>, extreme::<f64, true>]),
+            (TypeId::of::<u64>(), [extreme::<u64, false>, extreme::<u64, true>]),
+            (TypeId::of::<u8>(), [extreme::<u8, false>, extreme::<u8, true>]),
+        ];
+        let ours = ours.into_iter().find(|(id, _)| *id == TypeId::of::<W>());
+        let system = match (op, ours) {
+            (Reduce::Sum | Reduce::Mean, _) => SystemOperation::sum(),
+            (Reduce::Prod, _) => SystemOperation::product(),
+            (Reduce::Min, Some((_, [min, _]))) => return made(min),
+            (Reduce::Max, Some((_, [_, max]))) => return made(max),
+            (Reduce::Min, None) => SystemOperation::min(),
+            (Reduce::Max, None) => SystemOperation::max(),
         };
         InMpi(system.as_raw())
     }
