@@ -181,7 +181,7 @@ impl Measured {
             if all_reduce > 0.0 {
                 parts.push(Branch::new("all-reduce", all_reduce));
             }
-            parts.push(Branch::new("the graph: sums of gradients, residuals", whole - known));
+            parts.push(Branch::new("the tape: sums of gradients, residuals", whole - known));
             parts.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
             Branch::new(name, whole).with(parts)
         };

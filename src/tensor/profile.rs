@@ -1,6 +1,6 @@
 //! A rank's computing time, by operation.
 //!
-//! Every operation of the graph is always timed. Reading the clock twice costs some 50 ns, while an
+//! Every operation on a tape is always timed. Reading the clock twice costs some 50 ns, while an
 //! operation of a small model takes a hundred microseconds. Each rank is a thread, so each thread
 //! has its own times.
 

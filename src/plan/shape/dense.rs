@@ -180,7 +180,7 @@ mod tests {
             assert_eq!(dense.decayed().1, shape.decayed().1, "{shape:?}");
             assert_eq!(dense.matrices(), shape.matrices(), "{shape:?}");
             assert_eq!(dense.flops_per_token(), shape.flops_per_token());
-            // This library's GPT keeps what candle's graph keeps, and GPT-2 the scores' masks.
+            // This library's GPT keeps what its operations keep, and GPT-2 the scores' masks.
             if shape.family != Family::Gpt {
                 let kept = |shape| Kept::of(shape, 2.0, AttentionScores::None, DropoutMasks::None);
                 assert_eq!(kept(&dense), kept(&shape), "{shape:?}");

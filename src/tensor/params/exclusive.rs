@@ -1,8 +1,8 @@
 //! A lock for what only one rank uses. It never waits: a rank that waited for its own guard would
 //! wait for ever. Where a guard is in the way, an error names the line that took it.
 //!
-//! A `RefCell` does the same, but other threads may not see one, and candle's graph, which holds
-//! parameters, may go to other threads.
+//! A `RefCell` does the same, but other threads may not see one, and a tape, whose links hold
+//! parameters, may go to other threads, as a node of candle's graph.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

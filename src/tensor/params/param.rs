@@ -37,7 +37,7 @@ impl Param {
         Ok(self.handle())
     }
 
-    /// A second handle for the same use: the operation that the layer puts into the graph takes it.
+    /// A second handle for the same use: the operation that the layer puts on the tape takes it.
     pub(crate) fn handle(&self) -> Param {
         Param { index: self.index, home: self.home.clone() }
     }

@@ -1,9 +1,9 @@
 //! Which of MPI's operations a reduction is.
 //!
 //! The minimum and maximum of floats and of unsigned integers are ours, with one result in any
-//! order: a NaN wins, and 0.0 is above -0.0. MPI's own keep a NaN or lose it, and take either of two
-//! zeros, as their library compares them, in an order of its own: ranks can end with different bits.
-//! The MPICH 4.0.2 of Debian 12 compares unsigned integers as if they were signed.
+//! order: a NaN wins, and 0.0 is above -0.0. MPI's own keep a NaN or lose it, and take either of
+//! two zeros, as their library compares them, in an order of its own: ranks can end with different
+//! bits. The MPICH 4.0.2 of Debian 12 compares unsigned integers as if they were signed.
 
 use crate::comm::element::{Element, Reduce};
 use mpi::collective::{Operation, SystemOperation, UnsafeUserOperation};
