@@ -14,7 +14,7 @@
 use super::layers::{Layer, Pass};
 use super::router;
 use crate::plan::Experts;
-use crate::tensor::{self, Activation, Param, Precision};
+use crate::tensor::{self, Activation, Param, Precision, Route};
 use candle_core::Result;
 use std::sync::Arc;
 
@@ -133,14 +133,19 @@ impl Mixture {
     ) -> Result<Activation> {
         let kept = self.kept(chosen, weights, pass)?;
         let Dispatch { counts, tokens, places } = Dispatch::new(chosen, &kept, &self.rules);
-        let copies = tensor::picked(x, tokens)?;
         let (results, shared) = match &self.delivery {
-            None => (self.compute(copies, &[counts], pass)?, self.shared(x, pass)?),
+            None => {
+                let routes = routes(&counts, &tokens);
+                (self.compute(x.clone(), routes, pass)?, self.shared(x, pass)?)
+            }
             Some(delivery) => {
+                let copies = tensor::picked(x, tokens)?;
                 let arriving = delivery.dispatch(copies, &counts, pass)?;
                 let shared = self.shared(x, pass)?;
                 let Arrived { rows, counts } = arriving()?;
-                let results = self.compute(rows, &counts.arrived, pass)?;
+                let back = |places: Vec<u32>| Route { from: places.clone(), to: places };
+                let routes = counts.places().into_iter().map(back).collect();
+                let results = self.compute(rows, routes, pass)?;
                 (delivery.combine(results, &counts, pass)?, shared)
             }
         };
@@ -173,19 +178,23 @@ impl Mixture {
         shared.forward(x, &undropped(pass)).map(Some)
     }
 
-    /// What this rank's experts make of `copies`, in their order: so many from each rank for each
-    /// expert.
-    fn compute(
-        &self,
-        copies: Activation,
-        counts: &[Vec<usize>],
-        pass: &Pass,
-    ) -> Result<Activation> {
+    /// What this rank's experts make of the rows of `x` that take these routes.
+    fn compute(&self, x: Activation, routes: Vec<Route>, pass: &Pass) -> Result<Activation> {
         let undropped = undropped(pass);
-        tensor::by_parts(copies, places(counts), |expert, copies| {
-            self.experts[expert].forward(copies, &undropped)
-        })
+        tensor::by_parts(x, routes, |expert, rows| self.experts[expert].forward(rows, &undropped))
     }
+}
+
+/// The routes of tokens to experts that are all here: so many to each, in the order of `tokens`.
+fn routes(counts: &[usize], tokens: &[u32]) -> Vec<Route> {
+    let mut to = 0..tokens.len() as u32;
+    let mut from = tokens;
+    let route = |&count: &usize| {
+        let (mine, others) = from.split_at(count);
+        from = others;
+        Route { from: mine.to_vec(), to: to.by_ref().take(count).collect() }
+    };
+    counts.iter().map(route).collect()
 }
 
 /// For each expert the places of its copies, where `counts` from each rank follow each other.

@@ -68,7 +68,7 @@ pub use recompute::recompute;
 pub use rms_norm::rms_norm;
 pub use rope::{Rotations, rope};
 pub use rounded::round_to_bf16;
-pub use routed::{by_parts, picked, weighted_sums};
+pub use routed::{Route, by_parts, picked, weighted_sums};
 pub use slices::Slices;
 pub use squared_error::squared_error;
 pub use stacked::{linears, linears_of_few_rows};

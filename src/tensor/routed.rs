@@ -45,52 +45,76 @@ impl TensorOp for Picked {
     }
 }
 
-/// `x` [rows, width] in parts: part i has the rows at `places[i]`, and `layer` makes as many rows
-/// of it. Returns these in the places of what they were made of. Each row belongs to one part. The
-/// backward pass does not need `x`.
+/// Which rows a part takes, and where the rows go that a layer makes of them.
+pub struct Route {
+    pub from: Vec<u32>,
+    pub to: Vec<u32>,
+}
+
+/// Each layer's part of `x` [.., width], and what it makes of it: [all parts' rows, width].
+/// Several parts may take one row. The backward pass does not need `x`.
 ///
-/// Backward: every part has a tape of its own, whose backward pass gets its rows' gradients.
+/// Backward: every part has a tape of its own, whose backward pass gets its rows' gradients. A row
+/// of `x` gets the sum of its parts', in their order.
 ///
 /// # Errors
-/// If `layer` fails or makes another number of rows, or a row is in no part.
+/// If `layer` fails or makes another number of rows, a part takes a row that is not there, or rows
+/// do not go to one place each.
 pub fn by_parts(
     x: Activation,
-    places: Vec<Vec<u32>>,
+    routes: Vec<Route>,
     mut layer: impl FnMut(usize, &Activation) -> Result<Activation>,
 ) -> Result<Activation> {
-    let (all, width) = x.dims2()?;
-    if places.iter().map(Vec::len).sum::<usize>() != all {
-        bail!("parts have to contain each of {all} rows once");
-    }
+    let (all_rows, width) = rows(x.dims())?;
+    ensure_routes(&routes, all_rows)?;
+    let all: usize = routes.iter().map(|route| route.to.len()).sum();
     let mut parts = Vec::new();
     let mut y = Vec::new();
     let mut wide = 0;
-    for (number, places) in places.into_iter().enumerate() {
-        let shape = (places.len(), width);
-        let part = Activation::new(gathered(x.numbers(), width, &places), shape)?;
+    for (number, route) in routes.into_iter().enumerate() {
+        let shape = (route.from.len(), width);
+        let part = Activation::new(gathered(x.numbers(), width, &route.from), shape)?;
         let start = if x.is_recorded() {
             part.started(&Tape::default())?
         } else {
             part
         };
         let of_part = layer(number, &start)?;
-        let (rows, of_row) = of_part.dims2()?;
-        if rows != places.len() {
+        let (made, of_row) = of_part.dims2()?;
+        if made != route.to.len() {
             bail!("a layer made {:?} of {shape:?}", of_part.shape());
         }
         wide = of_row;
         y.resize(all * wide, 0.0);
-        scattered(&mut y, wide, &places, of_part.numbers());
-        parts.push(Part { places, start: start.emptied(), end: of_part.emptied() });
+        scattered(&mut y, wide, &route.to, of_part.numbers());
+        parts.push(Part { route, start: start.emptied(), end: of_part.emptied() });
     }
     let x = x.emptied();
     Tape::note(&[&x], (y, (all, wide).into()), |_| {
-        Arc::new(Parts { parts: Mutex::new(parts), width })
+        Arc::new(Parts { parts: Mutex::new(parts), shape: (all_rows, width) })
     })
 }
 
+/// Refuses routes that leave a place empty, or begin where no row is.
+fn ensure_routes(routes: &[Route], rows: usize) -> Result<()> {
+    let all: usize = routes.iter().map(|route| route.to.len()).sum();
+    let mut taken = vec![false; all];
+    for Route { from, to } in routes {
+        if from.len() != to.len() || from.iter().any(|&row| row as usize >= rows) {
+            bail!("a part takes {} of {rows} rows to {} places", from.len(), to.len());
+        }
+        for &place in to {
+            match taken.get_mut(place as usize) {
+                Some(taken) if !*taken => *taken = true,
+                _ => bail!("{all} rows go to {all} places, and two to place {place}"),
+            }
+        }
+    }
+    Ok(())
+}
+
 struct Part {
-    places: Vec<u32>,
+    route: Route,
     /// Where its tape begins and ends.
     start: Activation,
     end: Activation,
@@ -99,7 +123,7 @@ struct Part {
 struct Parts {
     parts: Mutex<Vec<Part>>,
     /// Of the rows that went in.
-    width: usize,
+    shape: (usize, usize),
 }
 
 impl Operation for Parts {
@@ -109,14 +133,20 @@ impl Operation for Parts {
         later: &mut Option<&mut Deferred>,
     ) -> Result<Vec<Floats>> {
         let parts = mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
-        let all: usize = parts.iter().map(|part| part.places.len()).sum();
-        let mut dx = vec![0.0; all * self.width];
+        let mut found = Vec::with_capacity(parts.len());
         // The last one first: gradients become complete from the model's end to its start.
-        for Part { places, start, end } in parts.into_iter().rev() {
+        for Part { route, start, end } in parts.into_iter().rev() {
             let (_, width) = end.dims2()?;
-            let of_part = gathered(dy, width, &places);
+            let of_part = gathered(dy, width, &route.to);
             let mut gradients = end.backward(of_part, later.as_deref_mut())?;
-            scattered(&mut dx, self.width, &places, &gradients.of(&start)?);
+            found.push((route.from, gradients.of(&start)?));
+        }
+        let (rows, width) = self.shape;
+        let mut dx = vec![0.0; rows * width];
+        for (from, of_part) in found.into_iter().rev() {
+            for (&place, of_row) in from.iter().zip(of_part.chunks_exact(width.max(1))) {
+                row(&mut dx, width, place).iter_mut().zip(of_row).for_each(|(dx, dy)| *dx += dy);
+            }
         }
         Ok(vec![Arc::new(dx)])
     }
@@ -271,7 +301,8 @@ mod tests {
         let of_weights = [0.2f32, 0.8, 0.5, 0.5, 0.9, 0.1];
         // Copies of tokens 1 0 2 2 1 0; the first of token 0's weights belongs to copy 1.
         let (tokens, places) = (vec![1, 0, 2, 2, 1, 0], vec![1, 5, 4, 0, 2, 3]);
-        let parts = vec![vec![1, 4, 5], vec![], vec![0, 2, 3]];
+        let back = |places: Vec<u32>| Route { from: places.clone(), to: places };
+        let parts = [vec![1, 4, 5], vec![], vec![0, 2, 3]].map(back).into();
         let tape = Tape::default();
         let (x, weights) = (start(&tape, &of_x, 3), start(&tape, &of_weights, 3));
         let copies = picked(&x, tokens.clone()).unwrap();
@@ -279,9 +310,18 @@ mod tests {
             apply(x, Scaled(scale.iter().map(|scale| scale * (part as f32 + 1.0)).collect()))
         };
         let y = by_parts(copies, parts, layer).unwrap();
-        let all = places.iter().copied().map(Some).collect();
-        let y = weighted_sums(&y, &weights, all).unwrap();
+        let all: Vec<Option<u32>> = places.iter().copied().map(Some).collect();
+        let y = weighted_sums(&y, &weights, all.clone()).unwrap();
         let ours = run(&y, &[&x, &weights]);
+        // Without the copies: parts take the tokens' rows themselves.
+        let tape = Tape::default();
+        let (x, weights) = (start(&tape, &of_x, 3), start(&tape, &of_weights, 3));
+        let part = |from: [u32; 3], to: [u32; 3]| Route { from: from.into(), to: to.into() };
+        let none = Route { from: Vec::new(), to: Vec::new() };
+        let parts = vec![part([0, 1, 0], [1, 4, 5]), none, part([1, 2, 2], [0, 2, 3])];
+        let y = by_parts(x.clone(), parts, layer).unwrap();
+        let y = weighted_sums(&y, &weights, all.clone()).unwrap();
+        same(&run(&y, &[&x, &weights]), &ours);
 
         let (x, weights, scale) = (var(&of_x, 3), var(&of_weights, 3), var(&scale, 1));
         let index = |all: &[u32]| Tensor::from_slice(all, all.len(), &Device::Cpu).unwrap();
@@ -317,9 +357,17 @@ mod tests {
         let says = |result: Result<Activation>| result.map(drop).unwrap_err().to_string();
         assert!(says(picked(&x, vec![0, 2])).contains("there is no row 2 among 2"));
         let identity = |_, x: &Activation| Ok(x.clone());
-        assert!(says(by_parts(x.clone(), vec![vec![0]], identity)).contains("each of 2 rows once"));
+        let route = |from: &[u32], to: &[u32]| Route { from: from.into(), to: to.into() };
+        for (from, to) in [(vec![2], vec![0]), (vec![0], vec![])] {
+            let refused = says(by_parts(x.clone(), vec![route(&from, &to)], identity));
+            assert!(refused.contains("a part takes 1 of 2 rows"), "{refused}");
+        }
+        for to in [[0, 0], [0, 2]] {
+            let refused = says(by_parts(x.clone(), vec![route(&[0, 1], &to)], identity));
+            assert!(refused.contains("2 rows go to 2 places"), "{refused}");
+        }
         let fewer = |_: usize, x: &Activation| picked(x, vec![0]);
-        let fewer = by_parts(x.clone(), vec![vec![0, 1]], fewer);
+        let fewer = by_parts(x.clone(), vec![route(&[0, 1], &[0, 1])], fewer);
         assert!(says(fewer).contains("a layer made [1, 3] of (2, 3)"));
         let weights = Activation::new(vec![1.0; 4], (2, 2)).unwrap();
         for places in [vec![Some(0), Some(1)], vec![Some(0), Some(2), None, None], vec![None; 4]] {
