@@ -92,7 +92,7 @@ impl Pass {
     ///
     /// # Errors
     /// If `x` is not f32.
-    pub fn rounded<X: Operand>(&self, x: X) -> Result<X> {
+    pub fn rounded(&self, x: Activation) -> Result<Activation> {
         match self.precision {
             Precision::F32 => Ok(x),
             Precision::Bf16 => tensor::round_to_bf16(x),
@@ -103,7 +103,7 @@ impl Pass {
     ///
     /// # Errors
     /// As [`tensor::linear`].
-    pub fn linear<X: Operand>(&self, x: &X, weight: &Param) -> Result<X> {
+    pub fn linear(&self, x: &Activation, weight: &Param) -> Result<Activation> {
         if self.few_rows {
             tensor::linears_of_few_rows(x, &[weight])
         } else {

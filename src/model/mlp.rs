@@ -41,8 +41,8 @@ impl LinearStack {
 
     /// Sends `x`, samples of the first width, through all layers: [samples, last width].
     ///
-    /// (The backward pass also computes the input's gradient, at the cost of one product in the
-    /// first layer.)
+    /// The backward pass also computes the input's gradient, at the cost of one product in the
+    /// first layer.
     ///
     /// # Errors
     /// If `x` does not consist of whole samples, or the parameters are not allocated.

@@ -103,7 +103,7 @@ impl TensorOp for LogScores {
                 e.broadcast_mul(&dsum)?
             }
             Scores::Sigmoid => {
-                let (e, sum) = beside_zero(&logits)?;
+                let (_, e, sum) = beside_zero(&logits)?;
                 ((dx.neg()? / sum)? * e)?
             }
         };
@@ -170,18 +170,20 @@ fn log_scores(logits: &Tensor, kind: Scores) -> Result<Tensor> {
             x.broadcast_sub(&x.exp()?.sum_keepdim(D::Minus1)?.log()?)
         }
         Scores::Sigmoid => {
-            let (_, sum) = beside_zero(logits)?;
-            (logits - logits.relu()?)? - sum.log()?
+            let (x, _, sum) = beside_zero(logits)?;
+            x - sum.log()?
         }
     }
 }
 
-/// For each logit e^x and e^x + e^0, both less the larger of x and 0.
-fn beside_zero(logits: &Tensor) -> Result<(Tensor, Tensor)> {
+/// For each logit x less the larger of x and 0; e to that power; and the sum of this and of what a
+/// 0 beside the logit has.
+fn beside_zero(logits: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let largest = logits.relu()?;
-    let e = (logits - &largest)?.exp()?;
+    let x = (logits - &largest)?;
+    let e = x.exp()?;
     let sum = (&e + largest.neg()?.exp()?)?;
-    Ok((e, sum))
+    Ok((x, e, sum))
 }
 
 /// Each row of `x`, less its largest number.

@@ -273,7 +273,7 @@ impl Attend for ContextAttention {
                 &qkv,
                 AcrossBlocks::alone(attention(first..first + each, kv / group.size()), whole),
             )?;
-            return Exchanged::new(group, pass.precision, &widths[..1]).to_positions(&y);
+            return Exchanged::new(group, pass.precision, &widths[..1]).to_positions(y);
         }
         let op = AcrossBlocks::new(attention(queries.clone(), *kv), self.slices.clone(), group);
         apply(&qkv, op.by(*exchange))

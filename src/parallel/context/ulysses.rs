@@ -9,7 +9,7 @@
 
 use crate::comm::Comm;
 use crate::parallel::wire::exchange_axes;
-use crate::tensor::{Activation, Precision, Stored, TensorOp, apply, consume};
+use crate::tensor::{Activation, Precision, Stored, TensorOp, consume};
 use candle_core::{Error, Result, Shape, bail};
 use half::bf16;
 use std::ops::Range;
@@ -38,14 +38,13 @@ impl Exchanged {
 
     /// `x` [sequences, positions here, all heads] as [sequences, all positions, heads here].
     /// Positions are in the order of the ranks.
-    /// Uses `x` up.
     pub fn to_heads(&self, x: Activation) -> Result<Activation> {
         consume(x, self.clone())
     }
 
-    /// The reverse of [`Exchanged::to_heads`]. `x` stays: attention's backward pass reads it.
-    pub fn to_positions(&self, x: &Activation) -> Result<Activation> {
-        apply(x, Exchanged { to_heads: false, ..self.clone() })
+    /// The reverse of [`Exchanged::to_heads`].
+    pub fn to_positions(&self, x: Activation) -> Result<Activation> {
+        consume(x, Exchanged { to_heads: false, ..self.clone() })
     }
 
     fn exchange(
