@@ -97,9 +97,10 @@ class Cluster:
             flags = ["--mpi=none", *flags, str(body)]
         elif not shell:
             flags = [*flags, str(body)]
-        typed = f"{body}\nexit\n" if shell else ""
-        command = ["script", "--quiet", "--return", "--command", " ".join([program, *flags]), "/dev/null"]
-        return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=LIMIT)
+        # salloc starts $SHELL as a step. Words typed ahead of it are lost where srun has not yet taken the terminal: it throws them away.
+        line = " ".join([*(["env", f"SHELL={body}"] if shell else []), program, *flags])
+        command = ["script", "--quiet", "--return", "--command", line, "/dev/null"]
+        return subprocess.run(command, stdin=stdin, capture_output=True, text=True, timeout=LIMIT)
 
     def run(self, one):
         """What launch printed, what was run of it, and the ranks of each node by its word and in truth."""
