@@ -516,6 +516,21 @@ fn children(process: u32) -> Result<Vec<String>> {
     Ok(live.map(|(pid, _)| pid.to_string()).collect())
 }
 
+/// The process whose children the ranks are: mpirun itself, or the proxy of Hydra's.
+fn launcher_of(mpirun: u32) -> Result<u32> {
+    let started = children(mpirun)?;
+    let [only] = &started[..] else {
+        return Ok(mpirun);
+    };
+    // It may have ended since.
+    let name = std::fs::read_to_string(format!("/proc/{only}/comm")).unwrap_or_default();
+    Ok(if name.starts_with("hydra") { only.parse()? } else { mpirun })
+}
+
+fn ranks_of(mpirun: u32) -> Result<Vec<String>> {
+    children(launcher_of(mpirun)?)
+}
+
 fn text(output: &Output) -> String {
     format!(
         "{}{}",
@@ -1052,7 +1067,7 @@ fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
             {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let processes = children(mpirun)?;
+            let processes = ranks_of(mpirun)?;
             let rank = processes
                 .get(kill % ranks)
                 .with_context(|| format!("a process in {processes:?}"))?;
@@ -1084,23 +1099,15 @@ fn stopped_launcher(mpirun: &Mpirun) -> Result<()> {
     let output = finish_after(command, |mpirun| {
         let start = Instant::now();
         let mut begun = false;
-        let mut launcher = mpirun;
         while start.elapsed() < Duration::from_secs(60) {
-            left = children(launcher)?;
-            // Hydra's mpiexec has a proxy, whose children the ranks are.
-            if let [proxy] = &left[..]
-                && std::fs::read_to_string(format!("/proc/{proxy}/comm"))?.starts_with("hydra")
-            {
-                launcher = proxy.parse()?;
-                continue;
-            }
+            left = ranks_of(mpirun)?;
             if begun && left.is_empty() {
                 break;
             }
             begun |= left.len() == 3;
             std::thread::sleep(Duration::from_millis(10));
         }
-        ensure!(Command::new("kill").args(["-CONT", &launcher.to_string()]).status()?.success());
+        ensure!(Command::new("kill").args(["-CONT", &launcher_of(mpirun)?.to_string()]).status()?.success());
         Ok(())
     })?;
     ensure!(left.is_empty(), "ranks wait for their launcher: {left:?}\n{}", text(&output));
