@@ -82,6 +82,9 @@ pub struct ExpertFlags {
     /// Balance by a bias of each expert, which selects and does not weight
     #[arg(long)]
     pub bias: bool,
+    /// By how much a step moves a bias
+    #[arg(long, default_value_t = 0.001, value_parser = number::<f64>(is_positive, "more than 0"), requires = "bias", hide_short_help = true)]
+    pub bias_rate: f64,
     /// The scores of experts
     #[arg(long, value_enum, default_value = "softmax", hide_short_help = true)]
     pub scores: Scores,
@@ -121,15 +124,13 @@ pub struct ExpertFlags {
 impl ExpertFlags {
     /// How routers select.
     pub fn selection(&self) -> Selection {
-        let groups = |number: usize| Groups {
-            number,
-            chosen: self.top_groups.unwrap_or(number.div_ceil(2)),
-        };
+        let groups =
+            |count: usize| Groups { count, top_k: self.top_groups.unwrap_or(count.div_ceil(2)) };
         let capacity = |factor| Capacity {
             factor,
             drops: match self.drop {
-                Drop::Lightest => Drops::Lightest,
-                Drop::Last => Drops::Last,
+                Drop::Lightest => Drops::Probs,
+                Drop::Last => Drops::Position,
             },
         };
         Selection {

@@ -107,7 +107,7 @@ impl Sample {
         };
         let weights: Vec<Var> = self.params.specs().iter().map(var).collect::<Candle<_>>()?;
         let (experts, _) = weights[1..].as_chunks();
-        let y = mixture(&self.x, &weights[0], experts, self.library.rules.chosen, &self.group)?;
+        let y = mixture(&self.x, &weights[0], experts, self.library.rules.top_k, &self.group)?;
         self.with_gradients(&y, &weights)
     }
 
@@ -137,7 +137,7 @@ pub fn compare_with_expert_parallel(group: &Comm, rules: Experts, seed: u64) -> 
     let [lesson, library] = [sample.lesson()?, sample.library(&Pass::training(None))?];
     let mut largest = [library.iter().fold(0f32, |most, x| most.max(x.abs()))];
     group.all_reduce(&mut largest, Reduce::Max)?;
-    let roundings = 5 * WIDTH + rules.number + TOKENS * group.size();
+    let roundings = 5 * WIDTH + rules.count + TOKENS * group.size();
     let bound = roundings as f64 * f64::from(f32::EPSILON / 2.0 * largest[0]);
     Ok(Beside::of(group, &lesson, &library, bound)?)
 }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn ranks_that_nobody_chose_take_part_in_both_passes() {
         launch::run(4, |comm| {
-            let rules = Experts { number: 8, chosen: 1, normalized: true, ..Experts::default() };
+            let rules = Experts { count: 8, top_k: 1, normalized: true, ..Experts::default() };
             let sample = Sample::new(&comm, rules, 7)?;
             let router = sample.params.specs()[0].range();
             sample.params.values_mut()[router].fill(0.0);

@@ -11,12 +11,11 @@ use kit::{Beside, Checks, Footprint, Lesson, MetricsFile, output, report};
 use serde::Serialize;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
-use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::{Experts, Family, ModelShape};
+use shardlab::plan::{Experts, ModelShape};
 use shardlab::train::Config;
 use std::path::Path;
 
@@ -70,20 +69,12 @@ pub fn run(mut args: Args) -> Result<()> {
         args.train.model.embd.get_or_insert(64);
         args.train.data.batch.get_or_insert(2);
     }
-    let rules = rules(&args, &strategy)?;
+    let rules = rules(&args, &strategy);
     let corpus = args.train.data.corpus()?;
     let mut config = args.train.resolve(strategy.data, Some(args.steps), &corpus)?.under(&strategy);
-    let ModelShape { embd, layers, .. } = config.shape;
-    if rules.dense_layers >= layers {
-        let what = format!(
-            "--dense-layers {} leaves none of {layers} layers to experts",
-            rules.dense_layers
-        );
-        let help = format!("give --dense-layers {} at most, or more --layers", layers - 1);
-        return Err(BadInput::new(what, help).into());
-    }
-    let rules = Experts { dense_ffn: 4 * embd, ..rules };
-    config.shape.family = Family::GptExperts { ffn: 2 * embd, experts: rules };
+    let rules = Experts { ffn: 2 * config.shape.embd, ..rules };
+    config.shape.experts = Some(rules);
+    config.adamw.bias_rate = args.experts.bias_rate;
     args.strategy.ensure_divides(&config.shape)?;
     strategy.check(&config.shape)?;
     strategy.ensure_trainable()?;
@@ -140,61 +131,21 @@ pub fn run(mut args: Args) -> Result<()> {
 }
 
 /// The experts of each block.
-fn rules(args: &Args, strategy: &Strategy) -> Result<Experts, BadInput> {
+fn rules(args: &Args, strategy: &Strategy) -> Experts {
     let ranks = strategy.expert;
     let usual = if 8usize.is_multiple_of(ranks) { 8 } else { 2 * ranks };
-    let number = args.experts.experts.unwrap_or(usual);
-    let chosen = args.experts.top;
-    let selection = args.experts.selection();
-    if !number.is_multiple_of(ranks) {
-        let less = number / ranks * ranks;
-        let near = if less == 0 {
-            format!("{}", less + ranks)
-        } else {
-            format!("{less} or {}", less + ranks)
-        };
-        let what = format!("--experts {number} cannot be divided evenly among {ranks} ranks");
-        return Err(BadInput::new(what, format!("give --experts {near}, or other ranks")));
-    }
-    if chosen > number {
-        let what = format!("--top {chosen} is more than there are experts: {number}");
-        return Err(BadInput::new(what, format!("give --top {number} at most, or more --experts")));
-    }
-    // With one expert of a token nothing is left of its score in a normalized weight.
+    let top_k = args.experts.top;
     let rules = Experts {
-        number,
-        chosen,
-        normalized: chosen > 1,
-        selection,
+        count: args.experts.experts.unwrap_or(usual),
+        top_k,
+        // With one expert of a token nothing is left of its score in a normalized weight.
+        normalized: top_k > 1,
+        selection: args.experts.selection(),
         shared: args.experts.shared,
         dense_layers: args.experts.dense_layers,
         ..Experts::default()
     };
-    let Some(groups) = selection.groups else {
-        return Ok(args.broken.map_or(rules, |broken| broken.experts(rules)));
-    };
-    if !number.is_multiple_of(groups.number) {
-        let what = format!("--groups {} cannot divide {number} experts", groups.number);
-        let divides = |groups: &usize| number.is_multiple_of(*groups);
-        let less = (1..groups.number).rev().find(divides).unwrap_or(1);
-        let near = match (groups.number + 1..=number).find(divides) {
-            Some(more) => format!("{less} or {more}"),
-            None => less.to_string(),
-        };
-        return Err(BadInput::new(what, format!("give --groups {near}")));
-    }
-    if groups.chosen > groups.number {
-        let what =
-            format!("--top-groups {} is more than there are: {}", groups.chosen, groups.number);
-        return Err(BadInput::new(what, format!("give --top-groups {} at most", groups.number)));
-    }
-    if chosen > rules.selectable() {
-        let most = rules.selectable();
-        let what = format!("--top {chosen} is more than a token's groups have: {most} experts");
-        let help = format!("give --top {most} at most, or more --top-groups");
-        return Err(BadInput::new(what, help));
-    }
-    Ok(args.broken.map_or(rules, |broken| broken.experts(rules)))
+    args.broken.map_or(rules, |broken| broken.experts(rules))
 }
 
 /// One rank's part. Returns what the checks found wrong.
@@ -286,8 +237,8 @@ struct First {
 }
 
 fn first_step(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<First> {
-    let Experts { number, chosen, .. } = lab.rules;
-    let rules = Experts { number, chosen, normalized: true, ..Experts::default() };
+    let Experts { count, top_k, .. } = lab.rules;
+    let rules = Experts { count, top_k, normalized: true, ..Experts::default() };
     let seed = lab.config.seed;
     let beside = lesson::compare_with_expert_parallel(comm, rules, seed)?;
     let sent = apparatus::gathered(comm, rules, seed)?;
@@ -387,8 +338,8 @@ fn model(screen: &Screen, shape: &ModelShape, rules: &Experts) -> String {
         "{} layers{}a token: {} of {} experts, {} of {} parameters",
         shape.layers,
         screen.separator(),
-        rules.chosen,
-        rules.number,
+        rules.top_k,
+        rules.count,
         thousands(all - shape.idle()),
         thousands(all)
     )

@@ -23,14 +23,14 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Of `rules.number` experts, which the ranks of `group` divide evenly.
+    /// Of `rules.count` experts, which the ranks of `group` divide evenly.
     pub fn new(group: &Comm, rules: Experts, seed: u64) -> Result<Sample> {
         let mut x = vec![0.0; TOKENS * WIDTH];
         Init::Normal(1.0).fill(seed, "x", group.rank() * x.len(), &mut x);
         let x = Var::from_vec(x, (TOKENS, WIDTH), &Device::Cpu)?;
         let params = Params::new();
         let matrix = |name: String, rows| params.declare(name, &[rows, WIDTH], Init::Normal(0.2));
-        let router = matrix("router".into(), rules.number)?;
+        let router = matrix("router".into(), rules.count)?;
         let linear = |name: String| -> Candle<Box<dyn Layer>> {
             Ok(Box::new(Linear { weight: matrix(name, WIDTH)?, bias: None }))
         };
@@ -39,15 +39,15 @@ impl Sample {
             Ok(Box::new(Mlp { fc, out, name: i.to_string() }))
         };
         let shared = ExpertParallel::new(group.clone());
-        let experts = shared.share(rules.number).map(expert).collect::<Candle<_>>()?;
+        let experts = shared.share(rules.count).map(expert).collect::<Candle<_>>()?;
         params.allocate(seed);
-        let delivery = Some(Arc::new(shared) as _);
+        let dispatcher = Some(Arc::new(shared) as _);
         let library = Mixture {
             router,
             bias: None,
             experts,
             shared: None,
-            delivery,
+            dispatcher,
             rules,
             name: "experts".into(),
         };

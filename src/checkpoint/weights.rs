@@ -3,7 +3,7 @@
 
 use crate::error::BadInput;
 use crate::files;
-use crate::plan::{Family, ModelShape};
+use crate::plan::ModelShape;
 use crate::tensor::{Cut, Params, Whole};
 use anyhow::{Context, Result};
 use memmap2::Mmap;
@@ -97,7 +97,7 @@ pub fn describe(dir: &Path) -> Result<Description, BadInput> {
         },
         (None, None) => return Err(broken(dir, &format!("its header has no {DESCRIPTION}"))),
     };
-    if description.shape.family != Family::Gpt {
+    if !description.shape.is_gpt() {
         return Err(broken(dir, "its shape is not that of a GPT"));
     }
     Ok(description)
@@ -151,6 +151,7 @@ fn broken(dir: &Path, why: &str) -> BadInput {
 mod tests {
     use super::*;
     use crate::model::{Gpt, Tiled};
+    use crate::plan::Family;
 
     fn model(embd: usize) -> (Gpt, Description) {
         let shape = ModelShape {
@@ -160,6 +161,7 @@ mod tests {
             heads: 2,
             embd,
             family: Family::Gpt,
+            experts: None,
         };
         let gpt = Gpt::new(&shape).unwrap();
         gpt.params.allocate(3);

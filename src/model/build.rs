@@ -1,7 +1,7 @@
 //! The makers of a model's layers. A model names its layers. A builder decides the kind of each
 //! layer on this rank: plain, in tiles, or sharded among ranks.
 
-use super::experts::{Deliver, Mixture};
+use super::experts::Mixture;
 use super::layers::{
     Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, RmsNorm, TiledLinear,
 };
@@ -27,19 +27,15 @@ pub enum Role {
     MlpOut,
 }
 
-/// What one of a block's parameters is part of. Those of one expert are marked, and a router's bias
-/// is.
-pub(super) fn whole(shape: &ModelShape, layer: usize, part: &str, init: Init) -> Whole {
-    let (name, dims) = shape.block_named(layer, part);
-    Whole {
-        expert: Experts::own(part),
-        moved_by_load: Experts::selects(part),
-        ..Whole::new(name, &dims, init)
-    }
+/// A parameter of block `layer`, by its name inside of the block.
+pub(super) fn whole(shape: &ModelShape, layer: usize, name: &str, init: Init) -> Whole {
+    let part = shape.block_parameter(layer, name).part;
+    let (name, dims) = shape.block_named(layer, name);
+    Whole { part, ..Whole::new(name, &dims, init) }
 }
 
 /// Declares the bias by which a block's `router` selects, if it has one. `whole` describes a
-/// parameter by the part of its name that follows its block's.
+/// parameter by its name inside of the block.
 pub(super) fn selecting_bias(
     rules: &Experts,
     router: &str,
@@ -52,14 +48,20 @@ pub(super) fn selecting_bias(
     rules.selection.bias.then(bias).transpose()
 }
 
-/// Makes layers, and declares their parameters in `params`. The default methods make plain layers.
+/// Makes layers, and declares their parameters in `params`. A builder wraps another one, which
+/// makes what it does not make itself: [`Plain`] makes everything.
 pub trait Build {
+    /// The builder that this one wraps.
+    fn around(&self) -> &dyn Build {
+        &Plain
+    }
+
     /// Makes the layer of one of a block's matrices.
     ///
     /// # Errors
     /// As [`Params::declare_shard`].
-    fn linear(&self, params: &Arc<Params>, whole: Whole, _role: Role) -> Result<Box<dyn Layer>> {
-        Ok(Box::new(Linear { weight: declare(params, whole, Copies::One)?, bias: None }))
+    fn linear(&self, params: &Arc<Params>, whole: Whole, role: Role) -> Result<Box<dyn Layer>> {
+        self.around().linear(params, whole, role)
     }
 
     /// Makes one layer of several matrices that take the same input. Each has its own rows for
@@ -71,13 +73,9 @@ pub trait Build {
         &self,
         params: &Arc<Params>,
         wholes: Vec<Whole>,
-        _role: Role,
+        role: Role,
     ) -> Result<Box<dyn Layer>> {
-        let weights = wholes
-            .into_iter()
-            .map(|whole| declare(params, whole, Copies::One))
-            .collect::<Result<_>>()?;
-        Ok(Box::new(Linears { weights }))
+        self.around().linears(params, wholes, role)
     }
 
     /// Declares a parameter that every rank of a tensor group holds whole, such as a norm's gain.
@@ -85,7 +83,7 @@ pub trait Build {
     /// # Errors
     /// As [`Params::declare_shard`].
     fn gain(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
-        declare(params, whole, Copies::One)
+        self.around().gain(params, whole)
     }
 
     /// Makes a layer norm; `whole` is its gain.
@@ -110,7 +108,7 @@ pub trait Build {
     /// # Errors
     /// As [`Params::declare_shard`].
     fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
-        declare(params, whole, copies)
+        self.around().table(params, whole, copies)
     }
 
     /// Makes the layer that turns tokens into activations. `positions` is the position table of a
@@ -124,33 +122,27 @@ pub trait Build {
         tokens: Param,
         positions: Option<Whole>,
     ) -> Result<Box<dyn Entry>> {
-        let positions = positions.map(|whole| declare(params, whole, Copies::One)).transpose()?;
-        Ok(Box::new(Embedding { tokens, positions }))
+        self.around().entry(params, tokens, positions)
     }
 
     /// Makes the layer that turns activations into logits, or into the loss.
     fn exit(&self, tokens: Param) -> Box<dyn Exit> {
-        Box::new(Head { weight: tokens })
+        self.around().exit(tokens)
     }
 
     /// This rank's experts, out of `all` in a block.
     fn experts(&self, all: usize) -> Range<usize> {
-        0..all
+        self.around().experts(all)
     }
 
     /// Makes the layer of a block's experts.
     fn mixture(&self, mixture: Mixture) -> Box<dyn Layer> {
-        Box::new(mixture)
-    }
-
-    /// The way to the experts of other ranks, if there are such.
-    fn delivery(&self) -> Option<Arc<dyn Deliver>> {
-        None
+        self.around().mixture(mixture)
     }
 
     /// This rank's heads, out of `all` in a layer: query heads, or key and value heads.
     fn heads(&self, all: usize) -> Range<usize> {
-        0..all
+        self.around().heads(all)
     }
 }
 
@@ -158,10 +150,53 @@ fn declare(params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> 
     params.declare_shard(whole.name.clone(), whole, Cut::All, copies)
 }
 
-/// Makes plain layers.
+/// Makes plain layers, whole on this rank.
 pub struct Plain;
 
-impl Build for Plain {}
+impl Build for Plain {
+    fn linear(&self, params: &Arc<Params>, whole: Whole, _: Role) -> Result<Box<dyn Layer>> {
+        Ok(Box::new(Linear { weight: declare(params, whole, Copies::One)?, bias: None }))
+    }
+
+    fn linears(&self, params: &Arc<Params>, wholes: Vec<Whole>, _: Role) -> Result<Box<dyn Layer>> {
+        let declared = wholes.into_iter().map(|whole| declare(params, whole, Copies::One));
+        Ok(Box::new(Linears { weights: declared.collect::<Result<_>>()? }))
+    }
+
+    fn gain(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
+        declare(params, whole, Copies::One)
+    }
+
+    fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
+        declare(params, whole, copies)
+    }
+
+    fn entry(
+        &self,
+        params: &Arc<Params>,
+        tokens: Param,
+        positions: Option<Whole>,
+    ) -> Result<Box<dyn Entry>> {
+        let positions = positions.map(|whole| declare(params, whole, Copies::One)).transpose()?;
+        Ok(Box::new(Embedding { tokens, positions }))
+    }
+
+    fn exit(&self, tokens: Param) -> Box<dyn Exit> {
+        Box::new(Head { weight: tokens })
+    }
+
+    fn experts(&self, all: usize) -> Range<usize> {
+        0..all
+    }
+
+    fn mixture(&self, mixture: Mixture) -> Box<dyn Layer> {
+        Box::new(mixture)
+    }
+
+    fn heads(&self, all: usize) -> Range<usize> {
+        0..all
+    }
+}
 
 /// Cuts each matrix of the MLPs into this many tiles ([`TiledLinear`]). The number must divide the
 /// matrix's rows.

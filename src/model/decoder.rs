@@ -274,7 +274,7 @@ struct Parts {
 impl Parts {
     fn of(shape: &ModelShape) -> Result<Parts> {
         let init = match shape.family {
-            Family::Gpt | Family::GptExperts { .. } => gpt::matrix(gpt::STD),
+            Family::Gpt => gpt::matrix(gpt::STD),
             Family::Llama(_) => llama::matrix(llama::STD),
             Family::Gpt2 | Family::Dense(_) => bail!(
                 "only this GPT and a Llama have layers: others can be planned, and not trained"

@@ -29,35 +29,35 @@ pub struct Mixture {
     /// Computes for every token.
     pub shared: Option<Box<dyn Layer>>,
     /// The way to the experts of other ranks; `None`: all are here.
-    pub delivery: Option<Arc<dyn Deliver>>,
+    pub dispatcher: Option<Arc<dyn TokenDispatcher>>,
     pub rules: Experts,
     /// The layer's name, which decides its dropout masks and names its load.
     pub name: String,
 }
 
 /// Brings copies of tokens to the ranks of their experts, and results back.
-pub trait Deliver: Send + Sync {
+pub trait TokenDispatcher: Send + Sync {
     /// Sends `copies` [copies, width], which are in the order of all experts, to the ranks that
     /// hold these. `counts` says how many each expert gets. May return before copies arrive, so
     /// that what needs none of them can compute meanwhile.
     ///
     /// # Errors
     /// If a rank has ended, or makes another call.
-    fn dispatch(&self, copies: Activation, counts: &[usize], pass: &Pass) -> Result<Arriving>;
+    fn dispatch(&self, copies: Activation, counts: &[usize], pass: &Pass) -> Result<Dispatching>;
 
     /// Sends the `results` of what has arrived, in that order, back to where it came from: [copies,
     /// width], in the order of the copies.
     ///
     /// # Errors
-    /// As [`Deliver::dispatch`].
+    /// As [`TokenDispatcher::dispatch`].
     fn combine(&self, results: Activation, arrived: &Counts, pass: &Pass) -> Result<Activation>;
 }
 
 /// Waits for what others have sent in a dispatch.
-pub type Arriving = Box<dyn FnOnce() -> Result<Arrived>>;
+pub type Dispatching = Box<dyn FnOnce() -> Result<Dispatched>>;
 
 /// Copies for this rank's experts, in the order of the ranks that sent them, and then of experts.
-pub struct Arrived {
+pub struct Dispatched {
     /// [copies, width]
     pub rows: Activation,
     pub counts: Counts,
@@ -109,7 +109,7 @@ impl Mixture {
         let bias = bias.as_deref();
         let mut ids = router::select(&logits, &self.rules, bias)?;
         if let Some(balance) = &pass.balance {
-            ids = balance.replayed(&self.name, &ids, self.rules.chosen)?.unwrap_or(ids);
+            ids = balance.replayed(&self.name, &ids, self.rules.top_k)?.unwrap_or(ids);
             logits = balance.watch(&self.name, &logits, &ids, self.rules.selection.scores)?;
         }
         if let Some(bias) = &self.bias {
@@ -133,20 +133,20 @@ impl Mixture {
     ) -> Result<Activation> {
         let kept = self.kept(chosen, weights, pass)?;
         let Dispatch { counts, tokens, places } = Dispatch::new(chosen, &kept, &self.rules);
-        let (results, shared) = match &self.delivery {
+        let (results, shared) = match &self.dispatcher {
             None => {
                 let routes = routes(&counts, &tokens);
                 (self.compute(x.clone(), routes, pass)?, self.shared(x, pass)?)
             }
-            Some(delivery) => {
+            Some(dispatcher) => {
                 let copies = tensor::picked(x, tokens)?;
-                let arriving = delivery.dispatch(copies, &counts, pass)?;
+                let arriving = dispatcher.dispatch(copies, &counts, pass)?;
                 let shared = self.shared(x, pass)?;
-                let Arrived { rows, counts } = arriving()?;
+                let Dispatched { rows, counts } = arriving()?;
                 let back = |places: Vec<u32>| Route { from: places.clone(), to: places };
                 let routes = counts.places().into_iter().map(back).collect();
                 let results = self.compute(rows, routes, pass)?;
-                (delivery.combine(results, &counts, pass)?, shared)
+                (dispatcher.combine(results, &counts, pass)?, shared)
             }
         };
         let mut y = tensor::weighted_sums(&results, weights, places)?;
@@ -161,7 +161,7 @@ impl Mixture {
         let Some(capacity) = self.rules.selection.capacity.filter(|_| pass.train) else {
             return Ok(vec![true; chosen.len()]);
         };
-        let most = capacity.most(chosen.len() / self.rules.chosen, &self.rules);
+        let most = capacity.most(chosen.len() / self.rules.top_k, &self.rules);
         let drops = capacity.drops;
         let kept = router::within(most, drops, chosen, weights.numbers());
         if let Some(balance) = &pass.balance {
@@ -226,10 +226,10 @@ impl Dispatch {
     fn new(chosen: &[u32], kept: &[bool], rules: &Experts) -> Dispatch {
         let mut choices: Vec<u32> = (0..chosen.len() as u32).collect();
         choices.retain(|&choice| kept[choice as usize]);
-        let mut counts = vec![0; rules.number];
+        let mut counts = vec![0; rules.count];
         choices.iter().for_each(|&choice| counts[chosen[choice as usize] as usize] += 1);
         choices.sort_by_key(|&choice| chosen[choice as usize]); // stable: tokens stay in order
-        let tokens = choices.iter().map(|choice| choice / rules.chosen as u32).collect();
+        let tokens = choices.iter().map(|choice| choice / rules.top_k as u32).collect();
         let mut places = vec![None; chosen.len()];
         (0..)
             .zip(&choices)
@@ -246,19 +246,24 @@ mod tests {
     use crate::plan::{Capacity, Drops, Family, Groups, ModelShape, Scores, Selection};
     use std::sync::Mutex;
 
+    /// A small GPT with experts, each 8 wide.
+    fn shape(layers: usize, experts: Experts) -> ModelShape {
+        ModelShape {
+            vocabulary: 5,
+            block: 4,
+            layers,
+            heads: 1,
+            embd: 4,
+            family: Family::Gpt,
+            experts: Some(Experts { ffn: 8, ..experts }),
+        }
+    }
+
     /// A model of two experts, of which the router's ties always choose the first: the other one
     /// has no rows, and its gradient, which ranks wait for, is complete all the same.
     #[test]
     fn an_expert_may_have_no_tokens() {
-        let experts = Experts { number: 2, chosen: 1, ..Experts::default() };
-        let shape = ModelShape {
-            vocabulary: 5,
-            block: 4,
-            layers: 1,
-            heads: 1,
-            embd: 4,
-            family: Family::GptExperts { ffn: 8, experts },
-        };
+        let shape = shape(1, Experts { count: 2, top_k: 1, ..Experts::default() });
         let gpt = Gpt::new(&shape).unwrap();
         gpt.params.allocate(3);
         let specs = gpt.params.specs();
@@ -286,21 +291,8 @@ mod tests {
     /// If all layers are dense, which trainings refuse, the model is a GPT.
     #[test]
     fn a_dense_first_block_is_that_of_a_gpt() {
-        let experts = Experts {
-            number: 2,
-            chosen: 1,
-            dense_layers: 2,
-            dense_ffn: 16,
-            ..Experts::default()
-        };
-        let mixture = ModelShape {
-            vocabulary: 5,
-            block: 4,
-            layers: 2,
-            heads: 1,
-            embd: 4,
-            family: Family::GptExperts { ffn: 8, experts },
-        };
+        let experts = Experts { count: 2, top_k: 1, dense_layers: 2, ..Experts::default() };
+        let mixture = shape(2, experts);
         let loss = |shape: ModelShape| {
             let gpt = Gpt::new(&shape).unwrap();
             gpt.params.allocate(3);
@@ -308,7 +300,7 @@ mod tests {
             let loss = gpt.forward(input, &[1, 2, 3, 4], &Pass::training(None)).unwrap();
             loss.scalar().unwrap()
         };
-        assert_eq!(loss(mixture), loss(ModelShape { family: Family::Gpt, ..mixture }));
+        assert_eq!(loss(mixture), loss(ModelShape { experts: None, ..mixture }));
     }
 
     /// Whatever a mixture has, candle's graph has the pass as one node above one variable, and a
@@ -318,27 +310,19 @@ mod tests {
         let selection = Selection {
             scores: Scores::Sigmoid,
             bias: true,
-            groups: Some(Groups { number: 2, chosen: 1 }),
+            groups: Some(Groups { count: 2, top_k: 1 }),
             factor: 2.5,
-            capacity: Some(Capacity { factor: 1.0, drops: Drops::Lightest }),
+            capacity: Some(Capacity { factor: 1.0, drops: Drops::Probs }),
         };
         let experts = Experts {
-            number: 4,
-            chosen: 2,
+            count: 4,
+            top_k: 2,
             normalized: true,
             shared: 1,
             selection,
             ..Experts::default()
         };
-        let shape = ModelShape {
-            vocabulary: 5,
-            block: 4,
-            layers: 2,
-            heads: 1,
-            embd: 4,
-            family: Family::GptExperts { ffn: 8, experts },
-        };
-        let gpt = Gpt::new(&shape).unwrap();
+        let gpt = Gpt::new(&shape(2, experts)).unwrap();
         gpt.params.allocate(3);
         let auxiliary = Auxiliary { coefficient: 0.01, z: 0.001, ..Auxiliary::default() };
         let pass = Pass {
@@ -370,7 +354,7 @@ mod tests {
 
     #[test]
     fn copies_are_sorted_by_expert_and_then_by_token() {
-        let rules = Experts { number: 4, chosen: 2, ..Experts::default() };
+        let rules = Experts { count: 4, top_k: 2, ..Experts::default() };
         let dispatch = Dispatch::new(&[3, 0, 0, 1, 3, 1], &[true; 6], &rules);
         assert_eq!(dispatch.counts, [2, 2, 0, 2]);
         assert_eq!(dispatch.tokens, [0, 1, 1, 2, 0, 2]);

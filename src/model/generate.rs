@@ -74,6 +74,7 @@ mod tests {
             heads: 2,
             embd: 8,
             family: Family::Gpt,
+            experts: None,
         };
         let gpt = Gpt::new(&shape).unwrap();
         gpt.params.allocate(3);

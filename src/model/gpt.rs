@@ -56,11 +56,11 @@ pub(super) fn blocks(
                 router: build.gain(params, whole("router.weight", matrix(STD)))?,
                 bias: selecting_bias(&rules, "router", params, &whole, build)?,
                 experts: build
-                    .experts(rules.number)
+                    .experts(rules.count)
                     .map(|expert| mlp(&format!("experts.{expert}.")))
                     .collect::<Result<_>>()?,
                 shared: (rules.shared > 0).then(|| mlp("shared.")).transpose()?,
-                delivery: build.delivery(),
+                dispatcher: None,
                 rules,
                 name: format!("{name}.experts"),
             }),

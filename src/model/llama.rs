@@ -75,11 +75,11 @@ pub(super) fn blocks(
                     router: build.gain(params, weight)?,
                     bias: selecting_bias(&rules, &router, params, &whole, build)?,
                     experts: build
-                        .experts(rules.number)
+                        .experts(rules.count)
                         .map(|expert| of(format!("experts.{expert}")))
                         .collect::<Result<_>>()?,
                     shared: (rules.shared > 0).then(|| of("shared".to_string())).transpose()?,
-                    delivery: build.delivery(),
+                    dispatcher: None,
                     rules,
                     name: format!("{}.{place}", shape.block_name(layer)),
                 })

@@ -21,7 +21,7 @@ mod router;
 pub use balance::{AddUp, Auxiliary, Balance, Load, Scope};
 pub use build::{Build, Plain, Role, Tiled};
 pub use decoder::{Chunk, Decoder, Input, Positions};
-pub use experts::{Arrived, Arriving, Counts, Deliver, Mixture};
+pub use experts::{Counts, Dispatched, Dispatching, Mixture, TokenDispatcher};
 pub use generate::{draw, generate};
 pub use layers::{
     Attend, Attention, Block, Embedding, Entry, Exit, Head, Heads, Layer, LayerNorm, Linear,

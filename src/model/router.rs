@@ -29,7 +29,7 @@ pub(super) fn select(
     rules: &Experts,
     bias: Option<&[f32]>,
 ) -> Result<Vec<u32>> {
-    let Experts { number, chosen, selection, .. } = *rules;
+    let Experts { count, top_k, selection, .. } = *rules;
     // Scores have the order of their logits, and need not be computed for it.
     let scores = if selection.groups.is_some() || bias.is_some() {
         let logits = tensor(logits.numbers(), logits.dims())?;
@@ -37,10 +37,10 @@ pub(super) fn select(
     } else {
         logits.numbers().to_vec()
     };
-    let mut row = vec![0.0; number];
+    let mut row = vec![0.0; count];
     let mut places = Vec::new();
-    let mut all = Vec::with_capacity(scores.len() / number * chosen);
-    for scores in scores.chunks_exact(number) {
+    let mut all = Vec::with_capacity(scores.len() / count * top_k);
+    for scores in scores.chunks_exact(count) {
         row.copy_from_slice(scores);
         for (score, bias) in row.iter_mut().zip(bias.unwrap_or_default()) {
             *score += bias;
@@ -48,7 +48,7 @@ pub(super) fn select(
         if let Some(groups) = selection.groups {
             mask_all_but_the_best(&mut row, groups, &mut places);
         }
-        all.extend(highest(&row, chosen, &mut places));
+        all.extend(highest(&row, top_k, &mut places));
     }
     Ok(all)
 }
@@ -57,8 +57,8 @@ pub(super) fn select(
 /// [.., experts]: [.., chosen]. A score itself can be too small for a number, and its logarithm
 /// still has a gradient.
 pub(super) fn log_scores_of<X: Operand>(logits: &X, ids: &[u32], rules: &Experts) -> Result<X> {
-    let Experts { chosen, selection, .. } = *rules;
-    apply(logits, LogScores { ids: ids.to_vec(), chosen, kind: selection.scores })
+    let Experts { top_k, selection, .. } = *rules;
+    apply(logits, LogScores { ids: ids.to_vec(), top_k, kind: selection.scores })
 }
 
 /// By what the results of experts are multiplied, whose scores have these logarithms [.., chosen].
@@ -70,7 +70,7 @@ pub(super) fn weights<X: Operand>(log_scores: &X, rules: &Experts) -> Result<X> 
 /// The logarithms of the scores of chosen experts.
 struct LogScores {
     ids: Vec<u32>,
-    chosen: usize,
+    top_k: usize,
     kind: Scores,
 }
 
@@ -78,7 +78,7 @@ impl LogScores {
     /// The table of choices for logits of shape `dims`: [.., chosen].
     fn table(&self, dims: &[usize]) -> Result<Tensor> {
         let outer = &dims[..dims.len() - 1];
-        Tensor::from_slice(&self.ids, [outer, &[self.chosen]].concat(), &Device::Cpu)
+        Tensor::from_slice(&self.ids, [outer, &[self.top_k]].concat(), &Device::Cpu)
     }
 }
 
@@ -194,7 +194,7 @@ fn below_the_largest(x: &Tensor) -> Result<Tensor> {
 /// Whether each of the choices `chosen` is among the `most` that its expert takes.
 pub(super) fn within(most: usize, drops: Drops, chosen: &[u32], weights: &[f32]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..chosen.len()).collect();
-    if drops == Drops::Lightest {
+    if drops == Drops::Probs {
         order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a])); // stable
     }
     let mut taken: BTreeMap<u32, usize> = BTreeMap::new();
@@ -216,8 +216,8 @@ pub(super) fn count_load(
     bias: &Param,
 ) -> Result<Activation> {
     // E times the copies above the mean: whole numbers, whose sums have no order.
-    let mut above = vec![-(ids.len() as f32); rules.number];
-    ids.iter().for_each(|&expert| above[expert as usize] += rules.number as f32);
+    let mut above = vec![-(ids.len() as f32); rules.count];
+    ids.iter().for_each(|&expert| above[expert as usize] += rules.count as f32);
     above.iter_mut().for_each(|above| *above *= UNIT);
     apply(logits, Counted { bias: bias.handle(), above })
 }
@@ -252,13 +252,13 @@ impl TensorOp for Counted {
 }
 
 fn mask_all_but_the_best(row: &mut [f32], groups: Groups, places: &mut Vec<u32>) {
-    let size = row.len() / groups.number;
+    let size = row.len() / groups.count;
     let mut best_two = |group: &[f32]| -> f32 {
         let best = highest(group, size.min(2), places);
         best.iter().map(|&expert| group[expert as usize]).sum()
     };
     let sums: Vec<f32> = row.chunks_exact(size).map(&mut best_two).collect();
-    let counting = highest(&sums, groups.chosen, places);
+    let counting = highest(&sums, groups.top_k, places);
     for (group, scores) in (0..).zip(row.chunks_exact_mut(size)) {
         if !counting.contains(&group) {
             scores.fill(f32::NEG_INFINITY);
@@ -266,13 +266,13 @@ fn mask_all_but_the_best(row: &mut [f32], groups: Groups, places: &mut Vec<u32>)
     }
 }
 
-/// The places of the `chosen` highest of `numbers`, highest first. Of equal numbers the first is
+/// The places of the `count` highest of `numbers`, highest first. Of equal numbers the first is
 /// taken. `places` is memory that is used again.
-fn highest<'a>(numbers: &[f32], chosen: usize, places: &'a mut Vec<u32>) -> &'a [u32] {
+fn highest<'a>(numbers: &[f32], count: usize, places: &'a mut Vec<u32>) -> &'a [u32] {
     places.clear();
     places.extend(0..numbers.len() as u32);
     places.sort_by(|&a, &b| numbers[b as usize].total_cmp(&numbers[a as usize])); // stable
-    &places[..chosen.min(numbers.len())]
+    &places[..count.min(numbers.len())]
 }
 
 #[cfg(test)]
@@ -291,10 +291,10 @@ mod tests {
         assert!(of(&[], 2).is_empty());
     }
 
-    fn rules(chosen: usize, selection: Selection) -> Experts {
+    fn rules(top_k: usize, selection: Selection) -> Experts {
         Experts {
-            number: 4,
-            chosen,
+            count: 4,
+            top_k,
             normalized: false,
             selection,
             ..Experts::default()
@@ -302,7 +302,7 @@ mod tests {
     }
 
     fn selected(logits: &[f32], rules: &Experts, bias: Option<&[f32]>) -> Vec<u32> {
-        let shape = (logits.len() / rules.number, rules.number);
+        let shape = (logits.len() / rules.count, rules.count);
         let logits = Activation::new(logits.to_vec(), shape).unwrap();
         select(&logits, rules, bias).unwrap()
     }
@@ -310,13 +310,13 @@ mod tests {
     /// The second group has the best two together, though the first has the best one.
     #[test]
     fn a_group_counts_by_its_best_two() {
-        let groups = Some(Groups { number: 2, chosen: 1 });
+        let groups = Some(Groups { count: 2, top_k: 1 });
         let selection = Selection { groups, scores: Scores::Sigmoid, ..Selection::default() };
         assert_eq!(selected(&[2.0, -9.0, 1.5, 1.0], &rules(1, selection), None), [2]);
         // A score below 0 that counts is above one that does not.
         let bias = [0.0, 0.0, -1.0, -3.0];
         let logits = [-20.0, -20.0, 9.0, 9.0];
-        let groups = Some(Groups { number: 2, chosen: 2 });
+        let groups = Some(Groups { count: 2, top_k: 2 });
         let all = Selection { groups, ..selection };
         assert_eq!(selected(&logits, &rules(2, all), Some(&bias)), [0, 1]);
         let apart = [0.0, -9.0, -1.0, -3.0];
@@ -414,10 +414,10 @@ mod tests {
             let kept = within(2, drops, &chosen, &weights);
             (0..6).filter(|&choice| !kept[choice]).collect::<Vec<_>>()
         };
-        assert_eq!(dropped(Drops::Last), [5]);
-        assert_eq!(dropped(Drops::Lightest), [0]);
-        assert_eq!(within(0, Drops::Last, &chosen, &weights), [false; 6]);
-        let capacity = Capacity { factor: 1.25, drops: Drops::Last };
+        assert_eq!(dropped(Drops::Position), [5]);
+        assert_eq!(dropped(Drops::Probs), [0]);
+        assert_eq!(within(0, Drops::Position, &chosen, &weights), [false; 6]);
+        let capacity = Capacity { factor: 1.25, drops: Drops::Position };
         assert_eq!(capacity.most(10, &rules(2, Selection::default())), 7); // of 6.25
     }
 

@@ -3,6 +3,7 @@
 use super::fragment::{Fragment, InitialValues, initial_store};
 use super::store::{Offload, StateStore, StoredBytes, Windowed};
 use crate::memory::zeros;
+use crate::plan::Part;
 use crate::tensor::math::vectorized;
 use crate::tensor::stored::narrow;
 use crate::tensor::{Params, Precision, Stored};
@@ -17,12 +18,25 @@ pub struct AdamWConfig {
     pub epsilon: f64,
     /// Applies to parameters with two dimensions only: gains and biases do not decay.
     pub weight_decay: f64,
+    /// By how much a step moves the biases that balance experts (DeepSeek-V3's γ).
+    pub bias_rate: f64,
 }
 
-/// What nanoGPT trains its small model of characters with.
+impl AdamWConfig {
+    /// What nanoGPT trains its small model of characters with, and DeepSeek-V3 (arXiv 2412.19437)
+    /// its experts' biases.
+    pub const NANOGPT: AdamWConfig = AdamWConfig {
+        beta1: 0.9,
+        beta2: 0.99,
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+        bias_rate: 1e-3,
+    };
+}
+
 impl Default for AdamWConfig {
     fn default() -> AdamWConfig {
-        AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 }
+        AdamWConfig::NANOGPT
     }
 }
 
@@ -136,14 +150,17 @@ impl AdamW {
         scale: f32,
     ) -> Result<()> {
         self.steps += 1;
-        let rule = Rule::new(&self.config, self.steps, lr, scale);
+        let config = self.config;
+        let rule = Rule::new(&config, self.steps, lr, scale);
         self.visit(values, |fragment, elements, State { values, exp_avg, exp_avg_sq }| {
             let shrink = if fragment.spec.decays() { rule.shrink } else { 1.0 };
             let first = fragment.start + elements.start - fragment.elements.start;
-            if fragment.spec.whole.moved_by_load {
+            if let Update::ByLoad { rate } = Update::of(fragment.spec.whole.part, &config) {
                 let loads = &gradients[first..first + elements.len()];
                 let mut at = values.iter_mut();
-                G::read(loads, |chunk| chunk.iter().zip(&mut at).for_each(move_by_load));
+                G::read(loads, |chunk| {
+                    chunk.iter().zip(&mut at).for_each(|(&load, bias)| by_load(load, bias, rate));
+                });
                 return;
             }
             let mut at = 0;
@@ -236,7 +253,7 @@ struct Rule {
 impl Rule {
     /// The numbers of step `steps`, counted from 1.
     fn new(config: &AdamWConfig, steps: u64, lr: f64, scale: f32) -> Rule {
-        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = *config;
+        let AdamWConfig { beta1, beta2, epsilon, weight_decay, .. } = *config;
         let steps = i32::try_from(steps).unwrap_or(i32::MAX);
         let correction1 = 1.0 - beta1.powi(steps);
         let correction2 = 1.0 - beta2.powi(steps);
@@ -254,11 +271,11 @@ impl Rule {
     }
 }
 
-type Update<'a> = (&'a mut [f32], &'a [f32], (&'a mut [f32], &'a mut [f32]), &'a Rule, f32);
+type Weights<'a> = (&'a mut [f32], &'a [f32], (&'a mut [f32], &'a mut [f32]), &'a Rule, f32);
 
 /// Updates one parameter. Its weights first shrink by a factor, which is the weight decay.
 #[inline(always)]
-fn update((values, gradients, (m, v), rule, shrink): Update) {
+fn update((values, gradients, (m, v), rule, shrink): Weights) {
     for ((p, g), (m, v)) in values.iter_mut().zip(gradients).zip(m.iter_mut().zip(v)) {
         let g = g * rule.scale;
         *m = rule.betas.0 * *m + rule.rests.0 * g;
@@ -267,14 +284,28 @@ fn update((values, gradients, (m, v), rule, shrink): Update) {
     }
 }
 
-/// The step of a selecting bias (DeepSeek-AI, arXiv 2412.19437).
-const BIAS_STEP: f32 = 1e-3;
+/// What moves a parameter.
+enum Update {
+    AdamW,
+    /// Its gradient is the load of experts above the mean, of which only the sign counts: so it
+    /// does not matter how loads were scaled, clipped or averaged as gradients are.
+    ByLoad {
+        rate: f32,
+    },
+}
 
-/// Moves an expert's bias against the load above the mean, of which only the sign counts: so it
-/// does not matter how loads were scaled, clipped or averaged as gradients are.
-fn move_by_load((above, bias): (&f32, &mut f32)) {
-    if *above != 0.0 {
-        *bias -= BIAS_STEP.copysign(*above);
+impl Update {
+    fn of(part: Part, config: &AdamWConfig) -> Update {
+        match part {
+            Part::SelectionBias => Update::ByLoad { rate: config.bias_rate as f32 },
+            Part::Common | Part::Expert(_) => Update::AdamW,
+        }
+    }
+}
+
+fn by_load(above: f32, bias: &mut f32, rate: f32) {
+    if above != 0.0 {
+        *bias -= rate.copysign(above);
     }
 }
 
@@ -290,7 +321,8 @@ mod tests {
         params.declare("matrix", &[1, 2], Init::Constant(0.5)).unwrap();
         params.declare("gain", &[2], Init::Constant(1.0)).unwrap();
         params.allocate(0);
-        let config = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+        let (beta1, beta2) = (0.9, 0.99);
+        let config = AdamWConfig { beta1, beta2, ..AdamWConfig::default() };
         let mut adamw = AdamW::new(config, &params);
         let mut p = [0.5, 0.5, 1.0, 1.0f64];
         let mut m = [0.0f64; 4];
@@ -319,7 +351,7 @@ mod tests {
     fn a_bias_moves_against_its_load() {
         let params = Params::new();
         let whole = Whole::new("bias", &[3], Init::Constant(0.5));
-        let whole = Whole { moved_by_load: true, ..whole };
+        let whole = Whole { part: Part::SelectionBias, ..whole };
         params.declare_shard("bias", whole, Cut::All, Copies::One).unwrap();
         params.declare("gain", &[1], Init::Constant(1.0)).unwrap();
         params.allocate(0);

@@ -161,8 +161,9 @@ impl<T: Stored> Reducer<T> {
         let has = |number| params.specs().iter().find(|spec| slot(spec) == number);
         let step = self.step();
         let buckets = step.buckets.iter().enumerate();
-        let counted = buckets
-            .filter(|(number, _)| has(*number).is_some_and(|spec| spec.whole.expert == expert));
+        let counted = buckets.filter(|(number, _)| {
+            has(*number).is_some_and(|spec| spec.whole.part.is_expert() == expert)
+        });
         counted.map(|(_, bucket)| bucket.started * bucket.numel).sum()
     }
 

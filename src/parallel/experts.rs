@@ -18,7 +18,10 @@
 use super::partition::even;
 use super::wire::{Started, all_to_all_v, start_all_to_all_v};
 use crate::comm::{Comm, Reduce};
-use crate::model::{Arrived, Arriving, Auxiliary, Balance, Counts, Deliver, Pass};
+use crate::model::{
+    Auxiliary, Balance, Build, Counts, Dispatched, Dispatching, Layer, Mixture, Pass,
+    TokenDispatcher,
+};
 use crate::tensor::{Activation, Precision, TensorOp, consume, rows};
 use candle_core::{Error, Result, Shape, bail};
 use std::ops::Range;
@@ -29,19 +32,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Two ranks hold two of four experts each, and compute what one rank computes:
 ///
 /// ```
-/// use shardlab::comm::Comm;
 /// use shardlab::launch;
-/// use shardlab::model::{Gpt, Input, Pass};
-/// use shardlab::parallel::{ExpertParallel, TensorParallel};
+/// use shardlab::model::{Gpt, Input, Pass, Plain};
+/// use shardlab::parallel::ExpertParallel;
 /// use shardlab::plan::{Experts, Family, ModelShape};
 ///
-/// let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
-/// let family = Family::GptExperts { ffn: 16, experts };
-/// let shape = ModelShape { vocabulary: 8, block: 4, layers: 1, heads: 2, embd: 8, family };
+/// let (vocabulary, block, layers, heads, embd, family) = (8, 4, 1, 2, 8, Family::Gpt);
+/// let experts = Some(Experts { count: 4, top_k: 2, ffn: 16, ..Experts::default() });
+/// let shape = ModelShape { vocabulary, block, layers, heads, embd, family, experts };
 /// let run = |ranks| {
 ///     launch::run(ranks, |comm| {
-///         let tensor = TensorParallel::new(Comm::alone());
-///         let gpt = Gpt::build(&shape, &tensor.with_experts(ExpertParallel::new(comm)))?;
+///         let gpt = Gpt::build(&shape, &ExpertParallel::new(comm).around(Box::new(Plain)))?;
 ///         gpt.params.allocate(1337);
 ///         let input = Input::Tokens { ids: &[0, 1, 2, 3], length: 4 };
 ///         let loss = gpt.forward(input, &[1, 2, 3, 4], &Pass::evaluate())?;
@@ -75,6 +76,33 @@ impl ExpertParallel {
     pub fn share(&self, all: usize) -> Range<usize> {
         even(&self.group, all)
     }
+
+    /// A builder of models whose experts these ranks share. `build` makes all layers, of experts
+    /// those that are on this rank.
+    pub fn around(self, build: Box<dyn Build>) -> SharedExperts {
+        SharedExperts { experts: Arc::new(self), build }
+    }
+}
+
+/// The builder of [`ExpertParallel::around`].
+pub struct SharedExperts {
+    experts: Arc<ExpertParallel>,
+    build: Box<dyn Build>,
+}
+
+impl Build for SharedExperts {
+    fn around(&self) -> &dyn Build {
+        &*self.build
+    }
+
+    fn experts(&self, all: usize) -> Range<usize> {
+        self.experts.share(all)
+    }
+
+    fn mixture(&self, mixture: Mixture) -> Box<dyn Layer> {
+        self.build
+            .mixture(Mixture { dispatcher: Some(self.experts.clone()), ..mixture })
+    }
 }
 
 /// Watches the routers of one pass, whose choices all ranks of `group` count together.
@@ -85,8 +113,8 @@ pub fn balance_over(group: &Comm, auxiliary: Auxiliary) -> Arc<Balance> {
     Balance::over_ranks(auxiliary, Box::new(add_up))
 }
 
-impl Deliver for ExpertParallel {
-    fn dispatch(&self, copies: Activation, counts: &[usize], pass: &Pass) -> Result<Arriving> {
+impl TokenDispatcher for ExpertParallel {
+    fn dispatch(&self, copies: Activation, counts: &[usize], pass: &Pass) -> Result<Dispatching> {
         let ranks = self.group.size();
         if !counts.len().is_multiple_of(ranks) || counts.is_empty() {
             bail!(
@@ -117,7 +145,7 @@ impl Deliver for ExpertParallel {
         if self.overlap {
             there.started = Mutex::new(Some(there.start(&copies)?));
         }
-        Ok(Box::new(move || Ok(Arrived { rows: consume(copies, there)?, counts })))
+        Ok(Box::new(move || Ok(Dispatched { rows: consume(copies, there)?, counts })))
     }
 
     fn combine(&self, results: Activation, counts: &Counts, pass: &Pass) -> Result<Activation> {
@@ -198,7 +226,7 @@ impl TensorOp for Exchange {
 mod tests {
     use super::*;
     use crate::launch;
-    use crate::model::{Layer, Linear, Mixture};
+    use crate::model::Linear;
     use crate::plan::Experts;
     use crate::tensor::{Init, Params};
 
@@ -234,8 +262,8 @@ mod tests {
                     bias: None,
                     experts: vec![Box::new(Linear { weight: matrix("expert")?, bias: None })],
                     shared: Some(Box::new(Watching(comm.clone(), Arc::clone(&watched)))),
-                    delivery: Some(Arc::new(ExpertParallel::new(comm.clone()).overlap(overlap))),
-                    rules: Experts { number: 2, chosen: 2, ..Experts::default() },
+                    dispatcher: Some(Arc::new(ExpertParallel::new(comm.clone()).overlap(overlap))),
+                    rules: Experts { count: 2, top_k: 2, ..Experts::default() },
                     name: "experts".into(),
                 };
                 params.allocate(1);

@@ -7,7 +7,7 @@ use super::zero::Stage;
 use crate::error::BadInput;
 use crate::mesh::{Coordinates, Layout, Order};
 use crate::named::{NamedValue, find, named};
-use crate::plan::{Experts, Family, ModelShape};
+use crate::plan::{Capacity, Experts, Family, Groups, ModelShape};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ use std::str::FromStr;
 ///
 /// let (vocabulary, block, layers, heads, embd) = (50257, 1024, 12, 12, 768);
 /// let family = Family::Gpt;
-/// let gpt2 = ModelShape { vocabulary, block, layers, heads, embd, family };
+/// let gpt2 = ModelShape { vocabulary, block, layers, heads, embd, family, experts: None };
 /// assert!(strategy.check(&gpt2).is_ok());
 /// let wide: Strategy = "tp=5".parse()?; // 12 heads
 /// assert!(wide.check(&gpt2).is_err());
@@ -225,11 +225,8 @@ impl Strategy {
             Family::Llama(_) => TensorParallel::check_llama(shape, tensor)?,
             _ => TensorParallel::check(shape, tensor, self.sequence)?,
         }
-        match shape.experts() {
-            Some(experts) => {
-                self.check_experts(&experts, shape.ffn())?;
-                self.check_dense_layers(&experts, shape.layers)?;
-            }
+        match shape.experts {
+            Some(experts) => self.check_experts(shape, &experts)?,
             None if self.expert > 1 => {
                 let what = format!("ep={}: this model has no experts to share", self.expert);
                 return Err(BadInput::new(what, "leave ep out, or give the model experts"));
@@ -253,74 +250,75 @@ impl Strategy {
         self.partition.layers(shape, pipeline * chunks).map(drop)
     }
 
-    /// Refuses experts, each `ffn` wide, that these ranks cannot share.
-    fn check_experts(&self, experts: &Experts, ffn: usize) -> Result<(), BadInput> {
-        let Experts { number, chosen, selection, .. } = *experts;
+    /// Refuses experts that these ranks cannot share, and choices among them that no token has.
+    fn check_experts(&self, shape: &ModelShape, experts: &Experts) -> Result<(), BadInput> {
+        let Experts { count, top_k, selection, dense_layers, .. } = *experts;
+        let refuse = |what: String, help: String| Err(BadInput::new(what, help));
+        let ranks = self.expert;
+        if count == 0 || !count.is_multiple_of(ranks) {
+            let near = nearest(count, usize::MAX, |n| n.is_multiple_of(ranks));
+            return refuse(
+                format!("`experts` {count} cannot be divided evenly among {ranks} ranks"),
+                format!("give `experts` {near}, or other ranks"),
+            );
+        }
         if let Some(groups) = selection.groups {
-            if groups.number == 0 || !number.is_multiple_of(groups.number) {
-                let what =
-                    format!("{number} experts cannot be divided into {} groups", groups.number);
-                return Err(BadInput::new(what, "choose a number of groups that divides experts"));
+            if groups.count == 0 || !count.is_multiple_of(groups.count) {
+                let near = nearest(groups.count, count, |n| count.is_multiple_of(n));
+                return refuse(
+                    format!("`groups` {} cannot divide {count} experts", groups.count),
+                    format!("give `groups` {near}"),
+                );
             }
-            if !(1..=groups.number).contains(&groups.chosen) {
-                let what =
-                    format!("a token cannot have {} of {} groups", groups.chosen, groups.number);
-                let help = format!("choose from 1 to {} for each token", groups.number);
-                return Err(BadInput::new(what, help));
+            if !(1..=groups.count).contains(&groups.top_k) {
+                let Groups { count, top_k } = groups;
+                return refuse(
+                    format!("`top_groups` {top_k} is not from 1 to {count}, the number of groups"),
+                    format!("give `top_groups` {count} at most"),
+                );
             }
         }
         let most = experts.selectable();
-        if !(1..=most).contains(&chosen) {
-            let what = format!("a token cannot have {chosen} of {most} experts");
-            return Err(BadInput::new(what, format!("choose from 1 to {most} for each token")));
+        if !(1..=most).contains(&top_k) {
+            let (of, more) = match selection.groups {
+                None => ("the number of experts", "`experts`"),
+                Some(_) => ("the number of experts in a token's groups", "`top_groups`"),
+            };
+            return refuse(
+                format!("`top_k` {top_k} is not from 1 to {most}, {of}"),
+                format!("give `top_k` {most} at most, or more {more}"),
+            );
         }
-        if let Some(capacity) = selection.capacity
-            && (!capacity.factor.is_finite() || capacity.factor <= 0.0)
+        if let Some(Capacity { factor, .. }) = selection.capacity
+            && (!factor.is_finite() || factor <= 0.0)
         {
-            let what = format!("experts cannot take {} of an even load", capacity.factor);
-            return Err(BadInput::new(what, "choose a factor above 0 for their capacity"));
+            return refuse(
+                format!("experts cannot take {factor} of an even load"),
+                "choose a factor above 0 for their `capacity`".into(),
+            );
         }
-        if !number.is_multiple_of(self.expert) {
-            let what =
-                format!("{number} experts cannot be divided evenly among {} ranks", self.expert);
-            return Err(BadInput::new(what, "ep must divide the experts"));
+        if dense_layers >= shape.layers {
+            let layers = shape.layers;
+            return refuse(
+                format!("`dense_layers` {dense_layers} leaves none of {layers} layers to experts"),
+                format!("give `dense_layers` {} at most, or more `layers`", layers.max(1) - 1),
+            );
         }
-        self.check_width("experts", ffn)?;
+        if !experts.ffn.is_multiple_of(self.tensor) {
+            let (width, ranks) = (experts.ffn, self.tensor);
+            return refuse(
+                format!("experts of width {width} cannot be divided among {ranks} tensor ranks"),
+                "choose a `tensor` that divides it".into(),
+            );
+        }
         if self.sequence {
-            return Err(BadInput::new(
-                "tensor ranks that divide the residual stream would each route their own positions",
-                "train a model with experts without `sequence` (sp)",
-            ));
+            return refuse(
+                "tensor ranks that divide the residual stream would each route their own positions"
+                    .into(),
+                "train a model with experts without `sequence`".into(),
+            );
         }
         Ok(())
-    }
-
-    /// Refuses dense first layers that leave none of all `layers` to experts, or whose MLP these
-    /// ranks cannot share.
-    fn check_dense_layers(&self, experts: &Experts, layers: usize) -> Result<(), BadInput> {
-        let Experts { dense_layers, dense_ffn, .. } = *experts;
-        if dense_layers == 0 {
-            return Ok(());
-        }
-        if dense_layers >= layers {
-            let what = format!("{dense_layers} dense layers leave none of {layers} to experts");
-            return Err(BadInput::new(what, "choose fewer, or a model without experts"));
-        }
-        if dense_ffn == 0 {
-            let what = "the MLP of dense first layers has a width of 0";
-            return Err(BadInput::new(what, "choose its width, beside that of an expert"));
-        }
-        self.check_width("dense first layers", dense_ffn)
-    }
-
-    /// Refuses MLPs of an inner `width` that tensor ranks cannot divide; `which` names them.
-    fn check_width(&self, which: &str, width: usize) -> Result<(), BadInput> {
-        if width.is_multiple_of(self.tensor) {
-            return Ok(());
-        }
-        let ranks = self.tensor;
-        let what = format!("{which} of width {width} cannot be divided among {ranks} tensor ranks");
-        Err(BadInput::new(what, "choose a `tensor` that divides it"))
     }
 
     /// Refuses what the library's trainer does not run; a plan may say it.
@@ -607,10 +605,18 @@ impl<'de> Deserialize<'de> for Strategy {
     }
 }
 
+/// The numbers beside `n`, from 1 to `most`, that fit: "6 or 9".
+fn nearest(n: usize, most: usize, fits: impl Fn(usize) -> bool) -> String {
+    let less = (1..n).rev().find(|&n| fits(n));
+    let more = (n + 1..=most).find(|&n| fits(n));
+    let all = less.into_iter().chain(more).map(|n| n.to_string());
+    all.collect::<Vec<_>>().join(" or ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Groups, Selection};
+    use crate::plan::Selection;
 
     fn read(text: &str) -> Strategy {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -682,6 +688,7 @@ mod tests {
             heads: 12,
             embd: 768,
             family: Family::Gpt,
+            experts: None,
         };
         for (text, says) in [
             ("tp=5", "12 heads cannot be divided"),
@@ -706,75 +713,56 @@ mod tests {
         }
     }
 
-    #[test]
-    fn experts_that_cannot_be_shared_are_refused() {
-        for (text, chosen, says) in [
-            ("dp=2", 0, "a token cannot have 0 of 4 experts"),
-            ("dp=2", 5, "a token cannot have 5 of 4 experts"),
-            ("tp=4", 2, "experts of width 6 cannot be divided among 4 tensor ranks"),
-            ("tp=2,sp", 2, "route their own positions"),
-            ("dp=3,ep=2", 2, "2 expert ranks cannot be found among 3 data ranks"),
-            ("dp=3,ep=3", 2, "4 experts cannot be divided evenly among 3 ranks"),
-        ] {
-            let experts = Experts { number: 4, chosen, normalized: true, ..Experts::default() };
-            let shape = ModelShape {
-                vocabulary: 65,
-                block: 16,
-                layers: 2,
-                heads: 4,
-                embd: 16,
-                family: Family::GptExperts { ffn: 6, experts },
-            };
-            let error = read(text).check(&shape).unwrap_err();
-            assert!(error.what.contains(says), "{text}: {error}");
-            let experts = Experts { number: 4, chosen: 4, normalized: true, ..Experts::default() };
-            let shape = ModelShape { family: Family::GptExperts { ffn: 6, experts }, ..shape };
-            read("dp=2,tp=2,ep=2").check(&shape).unwrap();
-            read("dp=2,cp=2,ep=4").check(&shape).unwrap();
-            let dense = ModelShape { family: Family::Gpt, ..shape };
-            let error = read("dp=2,ep=2").check(&dense).unwrap_err();
-            assert!(error.what.contains("no experts to share"), "{error}");
-        }
-    }
+    const MIXTURE: ModelShape = ModelShape {
+        vocabulary: 65,
+        block: 16,
+        layers: 2,
+        heads: 4,
+        embd: 16,
+        family: Family::Gpt,
+        experts: None,
+    };
 
     #[test]
-    fn dense_first_layers_that_do_not_fit_are_refused() {
-        for (text, dense_layers, dense_ffn, says) in [
-            ("dp=1", 2, 12, "2 dense layers leave none of 2 to experts"),
-            ("dp=1", 3, 12, "3 dense layers leave none of 2 to experts"),
-            ("dp=1", 1, 0, "a width of 0"),
-            ("tp=2", 1, 9, "width 9 cannot be divided among 2 tensor ranks"),
+    fn experts_that_cannot_be_shared_are_refused() {
+        let experts = Experts { count: 4, top_k: 2, ffn: 6, ..Experts::default() };
+        let of = |experts| ModelShape { experts: Some(experts), ..MIXTURE };
+        for (text, experts, says) in [
+            ("dp=2", Experts { top_k: 0, ..experts }, "`top_k` 0 is not from 1 to 4"),
+            ("dp=2", Experts { top_k: 5, ..experts }, "`top_k` 5 is not from 1 to 4"),
+            ("tp=4", experts, "experts of width 6 cannot be divided among 4 tensor ranks"),
+            ("tp=2,sp", experts, "route their own positions"),
+            ("dp=3,ep=2", experts, "2 expert ranks cannot be found among 3 data ranks"),
+            ("dp=3,ep=3", experts, "`experts` 4 cannot be divided evenly among 3 ranks"),
+            ("dp=1", Experts { dense_layers: 2, ..experts }, "leaves none of 2 layers"),
+            ("dp=1", Experts { dense_layers: 3, ..experts }, "leaves none of 2 layers"),
         ] {
-            let experts = Experts { number: 4, chosen: 2, ..Experts::default() };
-            let of = |experts| ModelShape {
-                vocabulary: 65,
-                block: 16,
-                layers: 2,
-                heads: 4,
-                embd: 16,
-                family: Family::GptExperts { ffn: 6, experts },
-            };
-            let refused = Experts { dense_layers, dense_ffn, ..experts };
-            let error = read(text).check(&of(refused)).unwrap_err();
+            let error = read(text).check(&of(experts)).unwrap_err();
             assert!(error.what.contains(says) && !error.help.is_empty(), "{text}: {error}");
-            let fits = Experts { dense_layers: 1, dense_ffn: 12, ..experts };
-            read(text).check(&of(fits)).unwrap();
         }
+        let all = Experts { top_k: 4, dense_layers: 1, ..experts };
+        for text in ["dp=2,tp=2,ep=2", "dp=2,cp=2,ep=4"] {
+            read(text).check(&of(all)).unwrap();
+        }
+        let error = read("dp=2,ep=2").check(&MIXTURE).unwrap_err();
+        assert!(error.what.contains("no experts to share"), "{error}");
+        let error = read("dp=3,ep=3").check(&of(experts)).unwrap_err();
+        assert_eq!(error.help, "give `experts` 3 or 6, or other ranks");
     }
 
     #[test]
     fn groups_that_experts_do_not_have_are_refused() {
-        for (number, groups, chosen, says) in [
-            (3, 1, 1, "8 experts cannot be divided into 3 groups"),
-            (0, 0, 1, "8 experts cannot be divided into 0 groups"),
-            (4, 0, 1, "a token cannot have 0 of 4 groups"),
-            (4, 5, 1, "a token cannot have 5 of 4 groups"),
-            (4, 1, 3, "a token cannot have 3 of 2 experts"),
+        for (count, groups, top_k, says) in [
+            (3, 1, 1, "`groups` 3 cannot divide 8 experts"),
+            (0, 0, 1, "`groups` 0 cannot divide 8 experts"),
+            (4, 0, 1, "`top_groups` 0 is not from 1 to 4"),
+            (4, 5, 1, "`top_groups` 5 is not from 1 to 4"),
+            (4, 1, 3, "`top_k` 3 is not from 1 to 2"),
         ] {
-            let groups = Some(Groups { number, chosen: groups });
+            let groups = Some(Groups { count, top_k: groups });
             let selection = Selection { groups, ..Selection::default() };
-            let experts = Experts { number: 8, chosen, selection, ..Experts::default() };
-            let error = read("dp=2").check_experts(&experts, 6).unwrap_err();
+            let experts = Experts { count: 8, top_k, selection, ..Experts::default() };
+            let error = read("dp=2").check_experts(&MIXTURE, &experts).unwrap_err();
             assert!(error.what.contains(says), "{error}");
         }
     }

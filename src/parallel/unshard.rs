@@ -29,7 +29,7 @@ pub fn unshard(
                 .runs(0..here.len(), |run, at| sum[at..at + run.len()].copy_from_slice(&here[run]));
         }
         // One rank has the element, the others add zeros.
-        let experts = experts.filter(|_| spec.whole.expert);
+        let experts = experts.filter(|_| spec.whole.part.is_expert());
         for group in groups.iter().copied().chain(experts) {
             group.all_reduce(&mut sum, Reduce::Sum).map_err(Error::wrap)?;
         }

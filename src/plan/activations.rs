@@ -79,6 +79,7 @@ mod tests {
             heads,
             embd,
             family: Family::Gpt,
+            experts: None,
         }
     }
 

@@ -5,7 +5,7 @@
 //! scores. The counts for a Llama, for any other dense decoder and for this library's GPT go over
 //! their operations in the same way.
 
-use super::{Family, ModelShape};
+use super::ModelShape;
 
 /// The masks of dropout, which the backward pass needs where a training applies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Kept {
         let h = shape.embd as f64;
         // Two masks as wide as the stream, and one of the scores.
         let masks = if dropout == DropoutMasks::Kept { 2.0 } else { 0.0 };
-        if shape.family == Family::Gpt {
+        if shape.is_gpt() {
             // In numbers: 2 + 2/t + 12/t, and two masks, which are numbers as well. The 2 are the
             // gathered inputs of column-parallel matrices: they stay, and Megatron-LM gathers them
             // again. The 2/t are two sums of the stream. The 12/t are qkv, attention, and GELU's
@@ -97,7 +97,7 @@ impl Kept {
         // Experts compute once for each that a token has chosen, on copies of it; and of each copy
         // the result stays, which its weight multiplies. A shared one has a copy of its own.
         let experts = shape.experts_of(layer);
-        let chosen = experts.map_or(1, |experts| experts.chosen) as f64;
+        let chosen = experts.map_or(1, |experts| experts.top_k) as f64;
         let shared = experts.map_or(0, |experts| experts.shared) as f64;
         let copies = if experts.is_some() {
             2.0 * chosen + shared.min(1.0)

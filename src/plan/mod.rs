@@ -51,7 +51,7 @@ pub use overlap::exposed;
 pub(crate) use shape::tests::stories260k;
 pub use shape::{
     BlockParameter, Capacity, Dense, Drops, Experts, Family, Groups, LlamaExtra, ModelShape, Named,
-    Portion, Rope, RopeScaling, Scores, Selection,
+    Part, Portion, Rope, RopeScaling, Scores, Selection,
 };
 pub use shards::Shards;
 pub use simulate::simulate;

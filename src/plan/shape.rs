@@ -21,7 +21,7 @@ mod rope;
 
 pub use dense::Dense;
 pub use experts::{Capacity, Drops, Experts, Groups, Scores, Selection};
-pub use parameter::{BlockParameter, Named};
+pub use parameter::{BlockParameter, Named, Part};
 pub use rope::{Rope, RopeScaling};
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,9 @@ pub struct ModelShape {
     /// Left out of files for this library's GPT, the only model whose shape they hold.
     #[serde(default, skip_serializing_if = "Family::is_gpt")]
     pub family: Family,
+    /// Experts in place of each block's MLP; `None`: one MLP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<Experts>,
 }
 
 /// The layers of a model.
@@ -51,8 +54,6 @@ pub enum Family {
     /// table as the head.
     #[default]
     Gpt,
-    /// The same with experts in place of each MLP, each with an inner width of `ffn`.
-    GptExperts { ffn: usize, experts: Experts },
     /// GPT-2 and GPT-3: the same with biases. They can be planned; no model here has them.
     Gpt2,
     /// RMSNorm, rotary positions, grouped-query attention, SwiGLU.
@@ -67,16 +68,13 @@ pub enum Family {
 pub struct LlamaExtra {
     /// Key and value heads. Each serves `heads / kv_heads` query heads.
     pub kv_heads: usize,
-    /// Inner width of the MLP, or of one expert.
+    /// Inner width of the MLP.
     pub ffn: usize,
     pub rope: Rope,
     /// Added to the mean square in each norm.
     pub norm_eps: f64,
     /// Whether the head is the token table.
     pub tied: bool,
-    /// The experts in place of each MLP, as in Mixtral; `None`: one MLP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub experts: Option<Experts>,
 }
 
 /// What one rank holds of a model that pipeline stages and tensor ranks share.
@@ -111,14 +109,27 @@ impl ModelShape {
         vocabulary: usize,
         block: usize,
     ) -> ModelShape {
-        ModelShape { vocabulary, block, layers, heads, embd, family: Family::Gpt2 }
+        ModelShape {
+            vocabulary,
+            block,
+            layers,
+            heads,
+            embd,
+            family: Family::Gpt2,
+            experts: None,
+        }
+    }
+
+    /// Whether it is this library's GPT without experts.
+    pub fn is_gpt(&self) -> bool {
+        self.family == Family::Gpt && self.experts.is_none()
     }
 
     /// The numbers that only a Llama has.
     pub fn llama(&self) -> Option<&LlamaExtra> {
         match &self.family {
             Family::Llama(extra) => Some(extra),
-            Family::Gpt | Family::GptExperts { .. } | Family::Gpt2 | Family::Dense(_) => None,
+            Family::Gpt | Family::Gpt2 | Family::Dense(_) => None,
         }
     }
 
@@ -127,7 +138,7 @@ impl ModelShape {
         self.dense().kv_heads
     }
 
-    /// Inner width of the MLP, or of one expert.
+    /// Inner width of the MLP.
     pub fn ffn(&self) -> usize {
         self.dense().ffn
     }
@@ -287,9 +298,17 @@ pub(super) mod tests {
         rope: Rope,
         tied: bool,
     ) -> ModelShape {
-        let extra = LlamaExtra { kv_heads, ffn, rope, norm_eps: 1e-5, tied, experts: None };
+        let extra = LlamaExtra { kv_heads, ffn, rope, norm_eps: 1e-5, tied };
         let family = Family::Llama(extra);
-        ModelShape { vocabulary, block: 512, layers, heads, embd, family }
+        ModelShape {
+            vocabulary,
+            block: 512,
+            layers,
+            heads,
+            embd,
+            family,
+            experts: None,
+        }
     }
 
     /// A model of Karpathy's llama2.c.
@@ -324,6 +343,7 @@ pub(super) mod tests {
             heads,
             embd,
             family: Family::Gpt,
+            experts: None,
         };
         let baby = shape(4, 4, 128, 64);
         let char = shape(6, 6, 384, 256);

@@ -86,6 +86,7 @@ mod tests {
             heads: 4,
             embd: 128,
             family: Family::Gpt,
+            experts: None,
         };
         let one = Shards { shape, tensor: 1, pipeline: 1, sequence: false, rows: 65 };
         let all = 0..shape.layers;
@@ -110,6 +111,7 @@ mod tests {
             heads: 8,
             embd: 1 << 20,
             family: Family::Gpt,
+            experts: None,
         };
         for (ranks, sequence, numbers) in [
             (1, false, 16.0),

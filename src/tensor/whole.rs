@@ -14,6 +14,7 @@
 
 use super::random::Init;
 use crate::mesh::Axis;
+use crate::plan::Part;
 use candle_core::{Result, bail};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -25,11 +26,7 @@ pub struct Whole {
     pub name: String,
     pub shape: Vec<usize>,
     pub init: Init,
-    /// Whether it belongs to one expert of several, which not all data ranks need to hold.
-    pub expert: bool,
-    /// Whether the optimizer moves it by the load of experts, which is its gradient, and not by
-    /// AdamW: the bias by which a router selects.
-    pub moved_by_load: bool,
+    pub part: Part,
 }
 
 /// The elements of a whole that a parameter consists of, in order.
@@ -63,8 +60,7 @@ impl Whole {
             name: name.into(),
             shape: shape.to_vec(),
             init,
-            expert: false,
-            moved_by_load: false,
+            part: Part::Common,
         }
     }
 

@@ -70,6 +70,7 @@ impl Default for Config {
                 heads: 2,
                 embd: 32,
                 family: Family::Gpt,
+                experts: None,
             },
             batch: 3,
             grad_accum: 1,
@@ -139,13 +140,14 @@ impl Config {
             ("dtype", self.precision.name().into()),
             ("reduce-dtype", self.reduce.name().into()),
         ];
-        if self.shape.experts().is_some() {
+        if self.shape.experts.is_some() {
             let Auxiliary { coefficient, scope, over_ranks, z } = self.auxiliary;
             all.extend([
                 ("aux-loss", coefficient.into()),
                 ("aux-scope", format!("{scope:?}").to_lowercase().into()),
                 ("aux-over-ranks", over_ranks.into()),
                 ("z-loss", z.into()),
+                ("bias-rate", adamw.bias_rate.into()),
             ]);
         }
         all.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
@@ -157,7 +159,7 @@ impl Config {
     pub fn parity_check(&self) -> Config {
         let block = self.shape.block.min(64);
         // A model with experts keeps some of them.
-        let dense = self.shape.experts().map_or(0, |experts| experts.dense_layers);
+        let dense = self.shape.experts.map_or(0, |experts| experts.dense_layers);
         let layers = 4.max(dense + 1);
         let shape = ModelShape { block, layers, heads: 4, embd: 128, ..self.shape };
         let shape = if shape.parameters() < self.shape.parameters() {

@@ -272,23 +272,23 @@ impl<'a> Setup<'a> {
         if strategy.sequence && strategy.tensor > 1 {
             tensor = tensor.sequence_parallel();
         }
-        if let Some(experts) = replicas.experts() {
-            let experts = ExpertParallel::new(experts.clone()).overlap(zero.overlap);
-            tensor = tensor.with_experts(experts);
-        }
-        let build = match layers {
+        let mut build: Box<dyn Build> = match layers {
             Some(layers) => layers(&tensor),
-            None if strategy.tensor > 1 || strategy.expert > 1 => Box::new(tensor.clone()),
+            None if strategy.tensor > 1 => Box::new(tensor.clone()),
             None if strategy.tiles > 1 => Box::new(Tiled(strategy.tiles)),
             None => Box::new(Plain),
         };
+        if let Some(experts) = replicas.experts() {
+            let experts = ExpertParallel::new(experts.clone()).overlap(zero.overlap);
+            build = Box::new(experts.around(build));
+        }
         let micro_batches = strategy.pipeline(config.grad_accum);
         let mut stages =
             Stages::new(micro_batches, pipeline, &config.shape, strategy.partition, &*build)?;
         for chunk in &mut stages.chunks {
             chunk.recompute(strategy.recompute.blocks());
         }
-        stages.experts = config.shape.experts().map_or(0, |experts| experts.number);
+        stages.experts = config.shape.experts.map_or(0, |experts| experts.count);
 
         // Data ranks hold the same slices of the same layers, and shard their state.
         let params = stages.chunks[0].params.clone();
@@ -436,7 +436,7 @@ impl Training {
     /// Watches the routers of one pass, if the model has such.
     fn balance(&self) -> Option<Arc<Balance>> {
         let Config { shape, auxiliary, .. } = &self.config;
-        shape.experts()?;
+        shape.experts?;
         Some(if auxiliary.over_ranks {
             balance_over(self.replicas.all(), *auxiliary)
         } else {

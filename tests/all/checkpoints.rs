@@ -13,7 +13,7 @@ use shardlab::mesh::Coordinates;
 use shardlab::model::{Auxiliary, Scope};
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Strategy, ZeroConfig};
-use shardlab::plan::{Experts, Family};
+use shardlab::plan::Experts;
 use shardlab::tensor::Precision;
 use shardlab::train::{AdamWConfig, Config, LrSchedule};
 use std::collections::BTreeSet;
@@ -216,13 +216,8 @@ fn checkpoints_of_other_runs_stay() {
 #[test]
 fn no_setting_is_left_out_of_the_comparison() {
     let (original, corpus) = config(2, |config| {
-        let experts = Experts {
-            number: 2,
-            chosen: 1,
-            normalized: false,
-            ..Experts::default()
-        };
-        config.shape.family = Family::GptExperts { ffn: 8, experts };
+        let experts = Experts { count: 2, top_k: 1, normalized: false, ..Experts::default() };
+        config.shape.experts = Some(Experts { ffn: 8, ..experts });
     });
     // A new field does not compile here. It needs an edit below, or a reason: the model's shape,
     // the seed and the number of ranks are the job's own, more steps are the same run, and no flag
@@ -235,7 +230,14 @@ fn no_setting_is_left_out_of_the_comparison() {
         sampling: _,
         steps: _,
         schedule: LrSchedule { lr: _, min_lr: _, warmup: _, decay_steps: _ },
-        adamw: AdamWConfig { beta1: _, beta2: _, epsilon: _, weight_decay: _ },
+        adamw:
+            AdamWConfig {
+                beta1: _,
+                beta2: _,
+                epsilon: _,
+                weight_decay: _,
+                bias_rate: _,
+            },
         clip: _,
         dropout: _,
         auxiliary: Auxiliary { coefficient: _, scope: _, over_ranks: _, z: _ },
@@ -244,7 +246,7 @@ fn no_setting_is_left_out_of_the_comparison() {
         seed: _,
     } = original;
     type Edit = fn(&mut Config);
-    let edits: [(Edit, &[&str]); 19] = [
+    let edits: [(Edit, &[&str]); 20] = [
         (|c| c.sampling = Sampling::Seeds, &["sampler"]),
         (|c| c.batch += 1, &["batch", "global-batch"]),
         (|c| c.grad_accum += 1, &["global-batch", "grad-accum"]),
@@ -254,6 +256,7 @@ fn no_setting_is_left_out_of_the_comparison() {
         (|c| c.schedule.warmup += 1, &["warmup"]),
         (|c| c.schedule.decay_steps += 1, &["lr-decay-steps"]),
         (|c| c.adamw.weight_decay *= 2.0, &["weight-decay"]),
+        (|c| c.adamw.bias_rate *= 2.0, &["bias-rate"]),
         (|c| c.adamw.beta1 = 0.5, &["beta1"]),
         (|c| c.adamw.beta2 = 0.5, &["beta2"]),
         (|c| c.clip *= 2.0, &["clip"]),

@@ -29,8 +29,10 @@ fn a_mesh_with_context_ranks_trains_what_one_rank_trains() {
         "dp=2,tp=2,pp=2,cp=2,m=2,zero=1,cp-comm=ring,sp",
     ] {
         let ranks = strategy.parse::<shardlab::parallel::Strategy>().unwrap().ranks();
-        launch::run(ranks, |comm| a_mesh_trains_what_one_rank_trains(&comm, Family::Gpt, strategy))
-            .unwrap();
+        launch::run(ranks, |comm| {
+            a_mesh_trains_what_one_rank_trains(&comm, (Family::Gpt, None), strategy)
+        })
+        .unwrap();
     }
 }
 

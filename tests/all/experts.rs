@@ -9,8 +9,8 @@ use shardlab::plan::{Experts, Family};
 /// Experts that every rank holds, and experts that ranks share: losses, weights, and each gradient.
 #[test]
 fn a_mesh_trains_what_one_rank_trains() {
-    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
-    let family = Family::GptExperts { ffn: 64, experts };
+    let experts = Experts { count: 4, top_k: 2, normalized: true, ..Experts::default() };
+    let model = (Family::Gpt, Some(Experts { ffn: 64, ..experts }));
     for strategy in [
         "dp=1,recompute=full",
         "dp=2",
@@ -36,7 +36,7 @@ fn a_mesh_trains_what_one_rank_trains() {
     ] {
         let ranks = strategy.parse::<Strategy>().unwrap().ranks();
         launch::run(ranks, |comm| {
-            context::a_mesh_trains_what_one_rank_trains(&comm, family, strategy)
+            context::a_mesh_trains_what_one_rank_trains(&comm, model, strategy)
         })
         .unwrap();
     }
@@ -55,9 +55,9 @@ fn a_mesh_selects_what_one_rank_selects() {
         "dp=2,pp=2,ep=2,m=2,zero=1,recompute=full",
     ] {
         let ranks = strategy.parse::<Strategy>().unwrap().ranks();
-        let family = trained::SELECTING;
+        let model = (Family::Gpt, Some(trained::SELECTING));
         launch::run(ranks, |comm| {
-            context::a_mesh_trains_what_one_rank_trains(&comm, family, strategy)
+            context::a_mesh_trains_what_one_rank_trains(&comm, model, strategy)
         })
         .unwrap();
     }

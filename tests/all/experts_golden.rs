@@ -198,12 +198,13 @@ fn mixtral_is_that_of_transformers() {
             rope: Rope { theta, scaling: None },
             norm_eps: config["rms_norm_eps"].as_f64().unwrap(),
             tied: false,
-            experts: Some(Experts {
-                number: number(&config, "num_local_experts"),
-                chosen: number(&config, "num_experts_per_tok"),
-                normalized: true,
-                ..Experts::default()
-            }),
+        }),
+        experts: Some(Experts {
+            count: number(&config, "num_local_experts"),
+            top_k: number(&config, "num_experts_per_tok"),
+            ffn: number(&config, "intermediate_size"),
+            normalized: true,
+            ..Experts::default()
         }),
     };
     let model = Llama::new(&shape).unwrap();
@@ -225,8 +226,8 @@ fn mixtral_is_that_of_transformers() {
 fn the_experts_of_qwen3_are_those_of_transformers() {
     let config = json(&folder("qwen3_moe").join("config.json"));
     let experts = Experts {
-        number: number(&config, "num_experts"),
-        chosen: number(&config, "num_experts_per_tok"),
+        count: number(&config, "num_experts"),
+        top_k: number(&config, "num_experts_per_tok"),
         normalized: config["norm_topk_prob"].as_bool().unwrap(),
         ..Experts::default()
     };
@@ -239,12 +240,12 @@ fn the_experts_of_qwen3_are_those_of_transformers() {
 fn the_experts_of_deepseek_v3_are_those_of_transformers() {
     let config = json(&folder("deepseek_v3").join("config.json"));
     let groups = Groups {
-        number: number(&config, "n_group"),
-        chosen: number(&config, "topk_group"),
+        count: number(&config, "n_group"),
+        top_k: number(&config, "topk_group"),
     };
     let experts = Experts {
-        number: number(&config, "n_routed_experts"),
-        chosen: number(&config, "num_experts_per_tok"),
+        count: number(&config, "n_routed_experts"),
+        top_k: number(&config, "num_experts_per_tok"),
         normalized: config["norm_topk_prob"].as_bool().unwrap(),
         selection: Selection {
             scores: Scores::Sigmoid,
@@ -296,14 +297,14 @@ impl Published {
                 let [gate, up] = ["gate", "up"].map(|matrix| of(matrix, [inner, width]));
                 Box::new(Gated { gate, up, down: of("down", [width, inner]) })
             };
-            let bias = || declare(format!("{place}.gate.{}", Experts::BIAS), &[rules.number]);
+            let bias = || declare(format!("{place}.gate.{}", Experts::BIAS), &[rules.count]);
             let shared = || mlp("shared_experts".to_string(), rules.shared * inner);
             Mixture {
-                router: declare(format!("{place}.gate.weight"), &[rules.number, width]),
+                router: declare(format!("{place}.gate.weight"), &[rules.count, width]),
                 bias: rules.selection.bias.then(bias),
-                experts: (0..rules.number).map(|i| mlp(format!("experts.{i}"), inner)).collect(),
+                experts: (0..rules.count).map(|i| mlp(format!("experts.{i}"), inner)).collect(),
                 shared: (rules.shared > 0).then(shared),
-                delivery: None,
+                dispatcher: None,
                 rules,
                 name: format!("{layer}"),
             }
@@ -338,7 +339,7 @@ impl Published {
         let store = loss.backward()?;
         let mut gradients = gradients(&self.params);
         // It has none for transformers, and the load here.
-        gradients.retain(|name, _| !Experts::selects(name));
+        gradients.retain(|name, _| !name.ends_with(Experts::BIAS));
         for (name, weight) in &self.weights {
             let gradient = store.get(weight).expect("all weights have learned").flatten_all()?;
             gradients.insert(name.clone(), gradient.to_vec1()?);

@@ -283,6 +283,7 @@ fn ranks_send_what_the_labs_measured() {
         heads: 4,
         embd: 64,
         family: Family::Gpt,
+        experts: None,
     };
     let job = here(thin, false, 48, 4);
     for zero in 0..4 {
@@ -298,6 +299,7 @@ fn ranks_send_what_the_labs_measured() {
         heads: 4,
         embd: 128,
         family: Family::Gpt,
+        experts: None,
     };
     for (n, sequence) in [(1, false), (2, true)] {
         let strategy = Strategy {

@@ -29,6 +29,7 @@ fn the_plan_foresees_what_a_step_takes() {
             heads,
             embd,
             family: Family::Gpt,
+            experts: None,
         };
         let plan = shape.memory(batch, DropoutMasks::of(f64::from(p)));
         let gpt = Gpt::new(&shape).unwrap();
@@ -88,6 +89,7 @@ fn recomputed_blocks_take_the_memory_of_their_inputs() {
                 heads: 4,
                 embd: 128,
                 family: Family::Gpt,
+                experts: None,
             },
             6,
         ),
@@ -99,6 +101,7 @@ fn recomputed_blocks_take_the_memory_of_their_inputs() {
                 heads: 2,
                 embd: 64,
                 family: Family::Gpt,
+                experts: None,
             },
             9,
         ),

@@ -28,6 +28,7 @@ fn a_step_takes_the_memory_that_the_one_before_freed() {
         heads: 4,
         embd: 128,
         family: Family::Gpt,
+        experts: None,
     };
     let faults = launch::run(2, |comm| {
         let corpus = Corpus::embedded()?;

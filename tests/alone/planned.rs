@@ -80,6 +80,7 @@ fn the_planner_foresees_the_bytes_of_the_labs() {
         heads: 4,
         embd,
         family: Family::Gpt,
+        experts: None,
     };
     let thin = shape(12, 64, 64);
     let baby = shape(4, 128, 64);

@@ -96,10 +96,11 @@ fn training_follows_pytorch() {
         heads: 2,
         embd: 32,
         family: Family::Gpt,
+        experts: None,
     })
     .unwrap();
     start_from_formulas(&gpt);
-    let config = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+    let config = AdamWConfig { beta2: 0.95, ..AdamWConfig::NANOGPT };
     let mut adamw = AdamW::new(config, &gpt.params);
     for (step, expected) in LOSSES.into_iter().enumerate() {
         gpt.params.zero_gradients();
@@ -138,6 +139,7 @@ fn weight_gradients_can_wait() {
             heads: 2,
             embd: 32,
             family: Family::Gpt,
+            experts: None,
         })
         .unwrap();
         gpt.params.allocate(1);
@@ -222,6 +224,7 @@ fn a_model_in_stages_is_the_model() {
         heads: 2,
         embd: 32,
         family: Family::Gpt,
+        experts: None,
     };
     let dropout = Dropout {
         p: 0.2,
@@ -306,6 +309,7 @@ fn a_stage_says_what_it_takes() {
         heads: 2,
         embd: 32,
         family: Family::Gpt,
+        experts: None,
     };
     let stage = |layers| Gpt::stage(&shape, layers, &Plain).unwrap();
     fn text<T>(result: candle_core::Result<T>) -> String {
@@ -339,6 +343,7 @@ fn every_parameter_gets_a_gradient() {
         heads: 4,
         embd: 16,
         family: Family::Gpt,
+        experts: None,
     })
     .unwrap();
     gpt.params.allocate(1);
@@ -363,6 +368,7 @@ fn the_plan_counts_what_the_model_declares() {
             heads: 4,
             embd: 128,
             family: Family::Gpt,
+            experts: None,
         },
         ModelShape {
             vocabulary: 11,
@@ -371,6 +377,7 @@ fn the_plan_counts_what_the_model_declares() {
             heads: 2,
             embd: 6,
             family: Family::Gpt,
+            experts: None,
         },
     ] {
         let gpt = Gpt::new(&shape).unwrap();
@@ -394,6 +401,7 @@ fn weights_start_as_published() {
         heads: 4,
         embd: 128,
         family: Family::Gpt,
+        experts: None,
     })
     .unwrap();
     gpt.params.allocate(3);

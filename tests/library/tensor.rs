@@ -19,6 +19,7 @@ const SHAPE: ModelShape = ModelShape {
     heads: 4,
     embd: 16,
     family: Family::Gpt,
+    experts: None,
 };
 const SEQUENCES: usize = 3;
 
@@ -55,7 +56,7 @@ fn targets(step: usize) -> Vec<u32> {
 
 /// The optimizer of a rank's shard, without data parallelism.
 fn begin(gpt: &Gpt) -> anyhow::Result<Zero> {
-    let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+    let adamw = AdamWConfig { beta2: 0.95, ..AdamWConfig::NANOGPT };
     Zero::init(
         &gpt.params,
         &Comm::alone(),

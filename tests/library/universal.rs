@@ -1,6 +1,6 @@
 //! Universal checkpoints: from any number of ranks to any other, bit for bit, and what is refused.
 
-use crate::suite::trained::{SELECTING, loss_rounding};
+use crate::suite::trained::{Model, SELECTING, loss_rounding};
 use crate::suite::universal as suite;
 use shardlab::checkpoint::universal::{Universal, merge};
 use shardlab::comm::Comm;
@@ -11,6 +11,8 @@ use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::{Experts, Family};
 use std::path::{Path, PathBuf};
+
+const GPT: Model = (Family::Gpt, None);
 
 /// The tokens of a step of [`suite::config`].
 fn tokens() -> usize {
@@ -112,7 +114,7 @@ fn from_each_mesh(is_tried: impl Fn(usize, usize) -> bool) {
     ];
     for (i, from) in sources.into_iter().enumerate() {
         let tried = (0..targets.len()).filter(|&j| is_tried(i, j)).map(|j| targets[j]);
-        from_a_mesh(Family::Gpt, from, tried);
+        from_a_mesh(GPT, from, tried);
     }
 }
 
@@ -121,9 +123,9 @@ fn from_each_mesh(is_tried: impl Fn(usize, usize) -> bool) {
 #[test]
 #[ignore = "takes all meshes: the gate runs it; run it when you change how states are cut"]
 fn from_experts_to_experts() {
-    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
-    let experts = Experts { dense_layers: 1, dense_ffn: 48, ..experts };
-    let family = Family::GptExperts { ffn: 32, experts };
+    let experts = Experts { count: 4, top_k: 2, normalized: true, ..Experts::default() };
+    let experts = Experts { dense_layers: 1, ffn: 32, ..experts };
+    let model = (Family::Gpt, Some(experts));
     for (from, to) in [
         ("dp=1", ["dp=4,ep=4,zero=2", "dp=2,ep=2,zero=3", "pp=2,chunks=2"]),
         ("pp=2,chunks=2,zero=1", ["dp=4,ep=2,zero=1", "cp=2,ep=2", "dp=4,ep=4"]),
@@ -132,7 +134,7 @@ fn from_experts_to_experts() {
         ("dp=2,pp=2,ep=2,zero=1", ["dp=4,ep=4", "tp=2,pp=2,zero=1", "dp=3,zero=3"]),
         ("dp=4,ep=4,zero=1", ["dp=2,tp=2,ep=2", "dp=1", "dp=2,cp=2,ep=4,zero=3"]),
     ] {
-        from_a_mesh(family, from, to);
+        from_a_mesh(model, from, to);
     }
 }
 
@@ -145,26 +147,26 @@ fn from_biases_to_biases() {
         ("dp=4,ep=4", ["dp=2,ep=2,zero=2", "tp=2", "dp=2,pp=2,ep=2"]),
         ("dp=2,tp=2,ep=2,zero=1", ["cp=2,ep=2", "dp=4,ep=2", "dp=3,zero=3"]),
     ] {
-        from_a_mesh(SELECTING, from, to);
+        from_a_mesh((Family::Gpt, Some(SELECTING)), from, to);
     }
 }
 
 /// What one mesh saves, each of `targets` loads, and trains on with the same losses.
-fn from_a_mesh<'a>(family: Family, from: &str, targets: impl IntoIterator<Item = &'a str>) {
+fn from_a_mesh<'a>(model: Model, from: &str, targets: impl IntoIterator<Item = &'a str>) {
     let dir = tempfile::tempdir().unwrap();
-    let saved = mesh(family, from, None, dir.path());
+    let saved = mesh(model, from, None, dir.path());
     for strategy in targets {
-        let found = mesh(family, strategy, Some(&saved), dir.path());
-        let (config, _) = suite::mesh_config(&strategy.parse().unwrap(), family);
+        let found = mesh(model, strategy, Some(&saved), dir.path());
+        let (config, _) = suite::mesh_config(&strategy.parse().unwrap(), model);
         let what = format!("{from} to {strategy}");
         close(&found.losses, &saved.losses, config.tokens_per_step(), &what);
     }
 }
 
-fn mesh(family: Family, strategy: &str, from: Option<&suite::Saved>, dir: &Path) -> suite::Saved {
+fn mesh(model: Model, strategy: &str, from: Option<&suite::Saved>, dir: &Path) -> suite::Saved {
     let ranks = strategy.parse::<Strategy>().unwrap().ranks();
     let dir = dir.join(strategy);
-    let run = |comm: Comm| suite::on_a_mesh(&comm, family, strategy, from, &dir);
+    let run = |comm: Comm| suite::on_a_mesh(&comm, model, strategy, from, &dir);
     launch::run(ranks, run).unwrap().remove(0)
 }
 
@@ -174,11 +176,11 @@ fn mesh(family: Family, strategy: &str, from: Option<&suite::Saved>, dir: &Path)
 #[test]
 fn other_batches_load_the_same_state_and_draw_other_sequences() {
     let dir = tempfile::tempdir().unwrap();
-    let saved = mesh(Family::Gpt, "dp=2,zero=1", None, dir.path());
+    let saved = mesh(GPT, "dp=2,zero=1", None, dir.path());
     for strategy in ["dp=2,m=1,zero=1", "dp=2,m=3,zero=1", "dp=2,mb=5,zero=1"] {
-        let found = mesh(Family::Gpt, strategy, Some(&saved), dir.path());
+        let found = mesh(GPT, strategy, Some(&saved), dir.path());
         let apart = largest_difference(&found.losses, &saved.losses);
-        let (config, _) = suite::mesh_config(&strategy.parse().unwrap(), Family::Gpt);
+        let (config, _) = suite::mesh_config(&strategy.parse().unwrap(), GPT);
         assert!(apart > 10.0 * loss_rounding(config.tokens_per_step()), "{strategy}: {apart:e}");
     }
 }

@@ -299,17 +299,17 @@ fn suite(comm: Comm) -> Result<()> {
         _ => &[],
     };
     for mesh in meshes {
-        suite::context::a_mesh_trains_what_one_rank_trains(&comm, Family::Gpt, mesh)?;
+        suite::context::a_mesh_trains_what_one_rank_trains(&comm, (Family::Gpt, None), mesh)?;
     }
-    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
+    let experts = Experts { count: 4, top_k: 2, normalized: true, ..Experts::default() };
     let meshes: &[&str] = match ranks {
         2 => &["dp=2,ep=2"],
         4 => &["dp=4,ep=2,zero=2", "dp=2,cp=2,ep=4,zero=3", "dp=2,pp=2,ep=2,m=2,zero=1"],
         _ => &[],
     };
     for mesh in meshes {
-        let family = Family::GptExperts { ffn: 64, experts };
-        suite::context::a_mesh_trains_what_one_rank_trains(&comm, family, mesh)?;
+        let model = (Family::Gpt, Some(Experts { ffn: 64, ..experts }));
+        suite::context::a_mesh_trains_what_one_rank_trains(&comm, model, mesh)?;
     }
     suite::experts::shared_experts_compute_what_one_rank_computes(&comm)?;
     suite::experts::copies_travel_in_the_type_of_the_pass(&comm)?;
@@ -361,10 +361,10 @@ fn bad_steps_and_checkpoints(comm: &Comm) -> Result<()> {
     suite::checkpoints::resumed_training_is_uninterrupted_training(comm, &dir)?;
     suite::checkpoints::rank_0_reads_for_all(comm, &dir.join("rank 0 reads"))?;
     suite::checkpoints::one_job_at_a_time_saves_to_a_folder(comm, &dir.join("claimed"))?;
-    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
-    let family = Family::GptExperts { ffn: 32, experts };
+    let experts = Experts { count: 4, top_k: 2, normalized: true, ..Experts::default() };
+    let model = (Family::Gpt, Some(Experts { ffn: 32, ..experts }));
     let mesh = |strategy: &str, from: Option<&suite::universal::Saved>| {
-        suite::universal::on_a_mesh(comm, family, strategy, from, &dir.join(strategy))
+        suite::universal::on_a_mesh(comm, model, strategy, from, &dir.join(strategy))
     };
     let saved = mesh("dp=2,ep=2,zero=1", None)?;
     mesh("tp=2", Some(&saved))?;
@@ -524,7 +524,11 @@ fn launcher_of(mpirun: u32) -> Result<u32> {
     };
     // It may have ended since.
     let name = std::fs::read_to_string(format!("/proc/{only}/comm")).unwrap_or_default();
-    Ok(if name.starts_with("hydra") { only.parse()? } else { mpirun })
+    Ok(if name.starts_with("hydra") {
+        only.parse()?
+    } else {
+        mpirun
+    })
 }
 
 fn ranks_of(mpirun: u32) -> Result<Vec<String>> {
@@ -1039,7 +1043,7 @@ fn restarts(ranks: usize) -> Result<()> {
     let text = text(&output);
     ensure!(output.status.success(), "{text}");
     for says in [
-        "(exit code 137: SIGKILL); restart 1 of 1",
+        ": SIGKILL); restart 1 of 1", // Hydra's code of it is 9
         "resumed  after step 30, ",
         "lost     step 31: ",
         SAME,
@@ -1054,7 +1058,9 @@ fn restarts(ranks: usize) -> Result<()> {
 /// and the next job continues.
 fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let flags: Vec<&str> = TRAIN.split_whitespace().chain(["--resume", "auto"]).collect();
+    // Slower steps: it is to be killed before it is done.
+    let slower = TRAIN.replace("--block 8 --batch 1", "--block 64 --batch 8");
+    let flags: Vec<&str> = slower.split_whitespace().chain(["--resume", "auto"]).collect();
     let command = || mpirun.command(ranks, Path::new(program("lab08")), &flags, dir.path(), &[]);
     let progress =
         || std::fs::read_to_string(dir.path().join("o/restart/progress.jsonl")).unwrap_or_default();
@@ -1107,7 +1113,12 @@ fn stopped_launcher(mpirun: &Mpirun) -> Result<()> {
             begun |= left.len() == 3;
             std::thread::sleep(Duration::from_millis(10));
         }
-        ensure!(Command::new("kill").args(["-CONT", &launcher_of(mpirun)?.to_string()]).status()?.success());
+        ensure!(
+            Command::new("kill")
+                .args(["-CONT", &launcher_of(mpirun)?.to_string()])
+                .status()?
+                .success()
+        );
         Ok(())
     })?;
     ensure!(left.is_empty(), "ranks wait for their launcher: {left:?}\n{}", text(&output));

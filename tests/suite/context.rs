@@ -1,5 +1,6 @@
 //! Context parallelism beside one rank: attention across ranks' positions, and trainings of a mesh.
 
+use super::trained::Model;
 use super::trained::{config, gradients_are_one_ranks, loss_rounding, train_large_batch};
 use candle_core::{DType, Device, Tensor, Var};
 use kit::parity::rounding;
@@ -9,7 +10,6 @@ use shardlab::difference::{largest_difference, same_bits};
 use shardlab::model::{Auxiliary, Heads, Pass};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::context::{ContextParallel, Exchange, Slicing};
-use shardlab::plan::Family;
 use shardlab::tensor::{self, Dropout, IGNORED, Precision};
 use shardlab::train::{Config, MicroBatch, Observer, Training};
 
@@ -196,14 +196,14 @@ impl Observer for Packed {
 /// each gradient, with dropout and with documents that end on one rank only.
 pub fn a_mesh_trains_what_one_rank_trains(
     world: &Comm,
-    family: Family,
+    model: Model,
     strategy: &str,
 ) -> anyhow::Result<()> {
     const STEPS: usize = 4;
     let strategy: Strategy = strategy.parse()?;
     let (config, corpus) = config(strategy.data, |config| {
         (config.dropout, config.clip, config.shape.heads) = (0.1, 0.5, 4);
-        config.shape.family = family;
+        (config.shape.family, config.shape.experts) = model;
         config.grad_accum = strategy.micro_batches.unwrap_or(1);
         // Each micro-batch has an f of its own, which makes another loss.
         let coefficient = if config.grad_accum == 1 { 1.0 } else { 0.0 };

@@ -1,16 +1,16 @@
 //! Experts that ranks share, compared with all of them on one rank.
 
-use super::trained::{SELECTING, checkpoints, config, loss_rounding};
+use super::trained::{Model, SELECTING, checkpoints, config, loss_rounding};
 use kit::parity::{self, Trained};
 use shardlab::checkpoint::{Resume, universal};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Batch, Corpus};
 use shardlab::difference::{largest_difference, same_bits};
 use shardlab::mesh::Axis;
-use shardlab::model::{Auxiliary, Balance, Gpt, Pass, Scope};
+use shardlab::model::{Auxiliary, Balance, Gpt, Pass, Plain, Scope};
 use shardlab::parallel::experts::balance_over;
 use shardlab::parallel::zero::Stage;
-use shardlab::parallel::{ExpertParallel, Strategy, TensorParallel};
+use shardlab::parallel::{ExpertParallel, Strategy};
 use shardlab::plan::{Experts, Family, LlamaExtra, Rope};
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, Training};
@@ -24,10 +24,11 @@ use std::sync::Arc;
 /// take part.
 pub fn shared_experts_compute_what_one_rank_computes(comm: &Comm) -> anyhow::Result<()> {
     let n = comm.size();
-    for (number, chosen) in [(2 * n, 2.min(2 * n)), (8 * n, 1)] {
-        let experts = Experts { number, chosen, normalized: chosen > 1, ..Experts::default() };
+    for (number, top_k) in [(2 * n, 2.min(2 * n)), (8 * n, 1)] {
+        let normalized = top_k > 1;
+        let experts = Experts { count: number, top_k, normalized, ..Experts::default() };
         let (config, corpus) = config(n, |config| {
-            config.shape.family = Family::GptExperts { ffn: 32, experts };
+            config.shape.experts = Some(Experts { ffn: 32, ..experts });
         });
         let batches: Vec<Batch> =
             (0..n).map(|rank| config.sampler(rank).batch(&corpus.train, 0, 0)).collect();
@@ -37,9 +38,8 @@ pub fn shared_experts_compute_what_one_rank_computes(comm: &Comm) -> anyhow::Res
         expected.backward()?;
         let expected = f64::from(expected.to_scalar::<f32>()?);
 
-        let alone = TensorParallel::new(Comm::alone());
         let shared = ExpertParallel::new(comm.clone());
-        let gpt = Gpt::build(&config.shape, &alone.with_experts(shared.clone()))?;
+        let gpt = Gpt::build(&config.shape, &shared.clone().around(Box::new(Plain)))?;
         gpt.params.allocate(7);
         assert_eq!(
             gpt.params.specs().iter().filter(|spec| spec.name.contains(".experts.")).count() * n,
@@ -97,18 +97,13 @@ pub fn shared_experts_compute_what_one_rank_computes(comm: &Comm) -> anyhow::Res
 
 /// In bf16 copies travel in bf16.
 pub fn copies_travel_in_the_type_of_the_pass(comm: &Comm) -> anyhow::Result<()> {
-    let experts = Experts {
-        number: comm.size(),
-        chosen: 1,
-        normalized: false,
-        ..Experts::default()
-    };
+    let experts = Experts { count: comm.size(), top_k: 1, ..Experts::default() };
     let (config, corpus) = config(comm.size(), |config| {
-        config.shape.family = Family::GptExperts { ffn: 32, experts };
+        config.shape.experts = Some(Experts { ffn: 32, ..experts });
     });
     let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
-    let alone = TensorParallel::new(Comm::alone());
-    let gpt = Gpt::build(&config.shape, &alone.with_experts(ExpertParallel::new(comm.clone())))?;
+    let build = ExpertParallel::new(comm.clone()).around(Box::new(Plain));
+    let gpt = Gpt::build(&config.shape, &build)?;
     gpt.params.allocate(7);
     let sent = [Precision::F32, Precision::Bf16].map(|precision| {
         let balance = Balance::new(Auxiliary::default());
@@ -140,15 +135,14 @@ pub fn copies_travel_in_the_type_of_the_pass(comm: &Comm) -> anyhow::Result<()> 
 /// Copies that travel while the shared expert computes arrive as in a call that waits for them:
 /// losses and gradients have the same bits, also of blocks that are computed again.
 pub fn overlap_changes_no_bit(comm: &Comm) -> anyhow::Result<()> {
-    let (config, corpus) = config(comm.size(), |config| config.shape.family = SELECTING);
+    let (config, corpus) = config(comm.size(), |config| config.shape.experts = Some(SELECTING));
     let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
     for (precision, recomputed) in
         [(Precision::F32, 0), (Precision::F32, config.shape.layers), (Precision::Bf16, 0)]
     {
         let run = |overlap| {
             let shared = ExpertParallel::new(comm.clone()).overlap(overlap);
-            let alone = TensorParallel::new(Comm::alone());
-            let mut gpt = Gpt::build(&config.shape, &alone.with_experts(shared))?;
+            let mut gpt = Gpt::build(&config.shape, &shared.around(Box::new(Plain)))?;
             gpt.recompute(recomputed);
             gpt.params.allocate(7);
             let before = comm.traffic().bytes;
@@ -170,9 +164,9 @@ pub fn overlap_changes_no_bit(comm: &Comm) -> anyhow::Result<()> {
 /// rank they are not.
 pub fn a_load_over_all_ranks_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
     let n = comm.size();
-    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
+    let experts = Experts { count: 4, top_k: 2, normalized: true, ..Experts::default() };
     let (config, corpus) = config(n, |config| {
-        config.shape.family = Family::GptExperts { ffn: 32, experts };
+        config.shape.experts = Some(Experts { ffn: 32, ..experts });
     });
     let batches: Vec<Batch> =
         (0..n).map(|rank| config.sampler(rank).batch(&corpus.train, 0, 0)).collect();
@@ -220,9 +214,9 @@ pub fn a_load_over_all_ranks_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
 /// Ranks that share experts save, and continue as if they had not ended. What they saved also is
 /// one rank's training, by way of a universal checkpoint. `dir` is a folder that all ranks reach.
 pub fn shared_experts_are_saved(comm: &Comm, stage: Stage, dir: &Path) -> anyhow::Result<()> {
-    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
+    let experts = Experts { count: 4, top_k: 2, normalized: true, ..Experts::default() };
     let (config, corpus) = config(comm.size(), |config| {
-        config.shape.family = Family::GptExperts { ffn: 32, experts };
+        config.shape.experts = Some(Experts { ffn: 32, ..experts });
     });
     let strategy = Strategy { expert: comm.size(), ..Strategy::data(comm.size(), stage) };
     let begin = || Training::new(&config, &strategy, comm);
@@ -261,26 +255,27 @@ pub fn shared_experts_are_saved(comm: &Comm, stage: Stage, dir: &Path) -> anyhow
 /// product, which rounds after each row. Experts that each rank has are two products, and their
 /// sum: other roundings of the same gradient.
 pub fn sums_in_one_order_have_the_same_bits(comm: &Comm) -> anyhow::Result<()> {
-    let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
-    let gpt = Family::GptExperts { ffn: 64, experts };
-    let mixtral = Family::Llama(LlamaExtra {
+    let experts = Experts { count: 4, top_k: 2, normalized: true, ..Experts::default() };
+    let experts = Experts { ffn: 64, ..experts };
+    let llama = Family::Llama(LlamaExtra {
         kv_heads: 2,
-        ffn: 64,
+        ffn: 48,
         rope: Rope { theta: 10_000.0, scaling: None },
         norm_eps: 1e-5,
         tied: false,
-        experts: Some(Experts { dense_layers: 1, dense_ffn: 48, ..experts }),
     });
-    for family in [gpt, mixtral] {
+    let gpt = (Family::Gpt, Some(experts));
+    let mixtral = (llama, Some(Experts { dense_layers: 1, ..experts }));
+    for model in [gpt, mixtral] {
         // A shard is a part of the same sums, and a block that is computed again the same sums.
-        let expected = trained(comm, &job(family, "dp=2,ep=2")?)?;
+        let expected = trained(comm, &job(model, "dp=2,ep=2")?)?;
         for also in ["zero=1", "zero=2", "zero=3", "recompute=full"] {
             let strategy = format!("dp=2,ep=2,{also}");
-            same(&strategy, &trained(comm, &job(family, &strategy)?)?, &expected);
+            same(&strategy, &trained(comm, &job(model, &strategy)?)?, &expected);
         }
         // Two ranks that have all experts add what one rank adds that computes one micro-batch
         // after the other: whole gradients, because a table of tokens adds up single rows.
-        let job = job(family, "dp=2")?;
+        let job = job(model, "dp=2")?;
         let one = Config { ranks: 1, ..job.config.clone() };
         let alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
         let expected = parity::serial(alone, &job.config, &job.corpus.train, STEPS)?;
@@ -312,11 +307,11 @@ struct Job {
 }
 
 /// A training with an f for each pass: one rank's over two micro-batches are two, too.
-fn job(family: Family, strategy: &str) -> anyhow::Result<Job> {
+fn job(model: Model, strategy: &str) -> anyhow::Result<Job> {
     let strategy: Strategy = strategy.parse()?;
     let (config, corpus) = config(strategy.data, |config| {
         (config.dropout, config.clip, config.shape.heads) = (0.1, 0.5, 2);
-        config.shape.family = family;
+        (config.shape.family, config.shape.experts) = model;
         config.grad_accum = strategy.micro_batches.unwrap_or(1);
         config.auxiliary = Auxiliary { coefficient: 0.1, z: 0.01, ..Auxiliary::default() };
     });

@@ -27,6 +27,7 @@ pub const SHAPE: ModelShape = ModelShape {
     heads: 4,
     embd: 32,
     family: Family::Llama(LLAMA),
+    experts: None,
 };
 
 pub const LLAMA: LlamaExtra = LlamaExtra {
@@ -43,14 +44,12 @@ pub const LLAMA: LlamaExtra = LlamaExtra {
     },
     norm_eps: 1e-5,
     tied: true,
-    experts: None,
 };
 
 const SEED: u64 = 7;
 const STEPS: usize = 4;
 const LR: f64 = 1e-3;
-const ADAMW: AdamWConfig =
-    AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+const ADAMW: AdamWConfig = AdamWConfig { beta2: 0.95, ..AdamWConfig::NANOGPT };
 
 /// A mesh of all ranks, with so many stages and tensor ranks.
 fn mesh(world: &Comm, pipeline: usize, tensor: usize) -> anyhow::Result<Mesh> {

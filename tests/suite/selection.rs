@@ -10,7 +10,7 @@ use shardlab::difference::same_bits;
 use shardlab::model::{Auxiliary, Gpt};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::{Capacity, Drops, Experts, Family};
+use shardlab::plan::{Capacity, Drops, Part};
 use shardlab::tensor::Params;
 use shardlab::train::{Config, Training};
 use std::path::Path;
@@ -20,7 +20,7 @@ const STEPS: usize = 3;
 /// A training for a mesh, without a loss that balances: its f would be another one on one rank.
 fn job(strategy: &Strategy) -> (Config, Corpus) {
     config(strategy.data, |config| {
-        config.shape.family = SELECTING;
+        config.shape.experts = Some(SELECTING);
         config.clip = 0.1;
         config.grad_accum = strategy.micro_batches.unwrap_or(2);
         config.auxiliary = Auxiliary::default();
@@ -34,7 +34,7 @@ fn biases(training: &mut Training) -> anyhow::Result<Vec<f32>> {
 
 /// Those among the `values` of a model that `params` declares.
 fn biases_among(values: &[f32], params: &Params) -> Vec<f32> {
-    let selecting = params.specs().iter().filter(|spec| Experts::selects(&spec.name));
+    let selecting = params.specs().iter().filter(|spec| spec.whole.part == Part::SelectionBias);
     selecting.flat_map(|spec| values[spec.range()].to_vec()).collect()
 }
 
@@ -109,14 +109,12 @@ pub fn each_rank_drops_its_own(world: &Comm) -> anyhow::Result<()> {
         expert: world.size(),
         ..Strategy::data(world.size(), Stage::Ddp)
     };
-    for drops in [Drops::Lightest, Drops::Last] {
+    for drops in [Drops::Probs, Drops::Position] {
         let (mut config, corpus) = job(&strategy);
-        let Family::GptExperts { ffn, mut experts } = SELECTING else {
-            unreachable!()
-        };
         let capacity = Capacity { factor: 1.1, drops };
+        let mut experts = SELECTING;
         experts.selection.capacity = Some(capacity);
-        config.shape.family = Family::GptExperts { ffn, experts };
+        config.shape.experts = Some(experts);
         let mut training = Training::new(&config, &strategy, world)?;
         let taken = training.step(&corpus.train, 0)?;
         let mut dropped = 0;

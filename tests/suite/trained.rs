@@ -8,31 +8,31 @@ use shardlab::mesh::Coordinates;
 use shardlab::model::Gpt;
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Ddp, Strategy, Zero};
-use shardlab::plan::{Experts, Family, Groups, Scores, Selection};
+use shardlab::plan::{Experts, Family, Groups, Part, Scores, Selection};
 use shardlab::tensor::{Params, Stored};
 use shardlab::train::{AdamW, Config, Training, clip_scale, global_norm};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A GPT whose routers select as DeepSeek-V3's.
-pub const SELECTING: Family = Family::GptExperts {
+/// Experts whose routers select as DeepSeek-V3's.
+pub const SELECTING: Experts = Experts {
+    count: 8,
+    top_k: 2,
     ffn: 32,
-    experts: Experts {
-        number: 8,
-        chosen: 2,
-        normalized: true,
-        selection: Selection {
-            scores: Scores::Sigmoid,
-            groups: Some(Groups { number: 4, chosen: 2 }),
-            bias: true,
-            factor: 2.5,
-            capacity: None,
-        },
-        shared: 1,
-        dense_layers: 1,
-        dense_ffn: 48,
+    normalized: true,
+    selection: Selection {
+        scores: Scores::Sigmoid,
+        groups: Some(Groups { count: 4, top_k: 2 }),
+        bias: true,
+        factor: 2.5,
+        capacity: None,
     },
+    shared: 1,
+    dense_layers: 1,
 };
+
+/// A family, and its experts if it has such.
+pub type Model = (Family, Option<Experts>);
 
 /// What a training leaves: of each step its loss and its gradients' norm, and the weights after the
 /// last.
@@ -162,7 +162,7 @@ pub fn gradients_are_one_ranks(
     })?;
     world.all_reduce(&mut apart, Reduce::Max)?;
     // Loads, in place of a gradient, leave no moment.
-    for spec in expected.specs().iter().filter(|spec| !spec.whole.moved_by_load) {
+    for spec in expected.specs().iter().filter(|spec| spec.whole.part != Part::SelectionBias) {
         let apart = &apart[spec.range()];
         let held = apart.iter().all(|&apart| apart >= 0.0);
         assert!(held, "{}: ranks hold a part of {} only", training.strategy, spec.name);

@@ -1,6 +1,6 @@
 //! A training that N ranks have saved continues on M ranks, from a universal checkpoint.
 
-use super::trained::{WholeState, checkpoints, whole_state};
+use super::trained::{Model, WholeState, checkpoints, whole_state};
 use shardlab::checkpoint::Checkpoints;
 use shardlab::checkpoint::universal::{self, STATES, Universal};
 use shardlab::comm::{Comm, Reduce};
@@ -9,7 +9,6 @@ use shardlab::mesh::Axis;
 use shardlab::model::{Auxiliary, Gpt};
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Strategy, Zero};
-use shardlab::plan::Family;
 use shardlab::train::{Config, Training};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -163,11 +162,12 @@ pub struct Saved {
 
 /// The settings of a training on a mesh: of two micro-batches with 24 sequences in a step, unless
 /// the strategy has other numbers.
-pub fn mesh_config(strategy: &Strategy, family: Family) -> (Config, Corpus) {
+pub fn mesh_config(strategy: &Strategy, model: Model) -> (Config, Corpus) {
     super::trained::config(strategy.data, |config| {
         config.grad_accum = strategy.micro_batches.unwrap_or(2);
         config.batch = strategy.micro_batch.unwrap_or(24 / config.grad_accum / strategy.data);
-        (config.clip, config.sampling, config.shape.family) = (0.5, Sampling::Global, family);
+        (config.clip, config.sampling) = (0.5, Sampling::Global);
+        (config.shape.family, config.shape.experts) = model;
         (config.shape.layers, config.shape.heads, config.shape.block) = (4, 4, 8);
         // Counted over all ranks, a load is any mesh's.
         config.auxiliary = Auxiliary { coefficient: 1.0, over_ranks: true, ..Auxiliary::default() };
@@ -179,13 +179,13 @@ pub fn mesh_config(strategy: &Strategy, family: Family) -> (Config, Corpus) {
 /// the number of steps. Saves to `dir`, and converts.
 pub fn on_a_mesh(
     world: &Comm,
-    family: Family,
+    model: Model,
     strategy: &str,
     from: Option<&Saved>,
     dir: &Path,
 ) -> anyhow::Result<Saved> {
     let strategy: Strategy = strategy.parse()?;
-    let (config, corpus) = mesh_config(&strategy, family);
+    let (config, corpus) = mesh_config(&strategy, model);
     let mut part = Training::new(&config, &strategy, world)?;
     let train = |part: &mut Training, steps: Range<usize>| -> anyhow::Result<Vec<f64>> {
         steps.map(|step| Ok(part.step(&corpus.train, step)?.loss)).collect()

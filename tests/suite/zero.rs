@@ -17,8 +17,7 @@ pub const TYPES: [(Precision, Precision); 3] = [
     (Precision::Bf16, Precision::Bf16),
 ];
 
-pub const ADAMW: AdamWConfig =
-    AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+pub const ADAMW: AdamWConfig = AdamWConfig::NANOGPT;
 
 /// The result of a short training on this rank. Losses are means over ranks.
 #[derive(Clone, Debug, PartialEq)]

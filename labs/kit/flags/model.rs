@@ -69,6 +69,7 @@ impl ModelFlags {
                 heads: self.heads.unwrap_or(defaults.heads),
                 embd: self.embd.unwrap_or(defaults.embd),
                 family: Family::Gpt,
+                experts: None,
             });
         };
         let saved = checkpoint::describe(dir)?;

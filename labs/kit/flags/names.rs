@@ -5,21 +5,26 @@ use anyhow::Error;
 use shardlab::train::{Config, Diverged};
 
 /// Settings whose flag has the same name, with `-` for `_`.
-const SETTINGS: [&str; 36] = [
+const SETTINGS: [&str; 42] = [
     "aux_loss",
     "aux_over_ranks",
     "aux_scope",
     "batch",
     "beta1",
     "beta2",
+    "bias_rate",
     "block",
+    "capacity",
     "chunks",
     "clip",
     "deadline",
+    "dense_layers",
     "dropout",
     "dtype",
+    "experts",
     "global_batch",
     "grad_accum",
+    "groups",
     "heads",
     "init_from",
     "layers",
@@ -38,6 +43,7 @@ const SETTINGS: [&str; 36] = [
     "schedule",
     "seed",
     "steps",
+    "top_groups",
     "train_range_to_skip",
     "warmup",
     "weight_decay",
@@ -45,11 +51,12 @@ const SETTINGS: [&str; 36] = [
 ];
 
 /// Settings whose flag has another name.
-const RENAMED: [(&str, &str); 4] = [
+const RENAMED: [(&str, &str); 5] = [
     ("corpus", "--data"),
     ("pipeline", "--pp"),
     ("sequence", "--sp"),
     ("tensor", "--tp"),
+    ("top_k", "--top"),
 ];
 
 /// The flag that sets `setting`. Other words have none.

@@ -59,8 +59,8 @@ impl OptimFlags {
         let adamw = AdamWConfig {
             beta1: self.beta1,
             beta2: self.beta2.unwrap_or(defaults.beta2),
-            epsilon: 1e-8,
             weight_decay: self.weight_decay,
+            ..AdamWConfig::NANOGPT
         };
         Ok((LrSchedule { lr, min_lr, warmup: self.warmup, decay_steps }, adamw, self.clip))
     }

@@ -172,7 +172,7 @@ fn nearest(strategy: &Strategy, shape: &ModelShape, ranks: usize) -> Option<Stra
             replicas -= 1;
         }
         // Of a model without experts there is one MLP to share.
-        let experts = shape.experts().map_or(1, |experts| experts.number);
+        let experts = shape.experts.map_or(1, |experts| experts.count);
         let mut expert = near.expert.max(1);
         while !(data * context).is_multiple_of(expert) || !experts.is_multiple_of(expert) {
             expert -= 1;
@@ -293,6 +293,7 @@ mod tests {
             heads: 12,
             embd: 768,
             family: Family::Gpt,
+            experts: None,
         };
         for (text, ranks, near) in [
             ("tp=5", 64, "tp=4"),
@@ -316,8 +317,8 @@ mod tests {
     #[test]
     fn the_nearest_strategy_shares_experts_evenly() {
         let dense = Config::small(1, &Corpus::embedded().unwrap()).shape;
-        let experts = Experts { number: 4, chosen: 2, normalized: true, ..Experts::default() };
-        let mixture = ModelShape { family: Family::GptExperts { ffn: 64, experts }, ..dense };
+        let experts = Experts { count: 4, top_k: 2, normalized: true, ..Experts::default() };
+        let mixture = ModelShape { experts: Some(Experts { ffn: 64, ..experts }), ..dense };
         for (text, shape, near) in [
             ("dp=3,ep=2", mixture, "dp=3"),
             ("dp=6,ep=6", mixture, "dp=6,ep=2"),
@@ -336,7 +337,15 @@ mod tests {
         let mut refused = 0;
         for (layers, heads, block) in [(2, 2, 7), (6, 6, 12), (8, 4, 1), (1, 1, 64), (12, 12, 96)] {
             let (vocabulary, embd, family) = (65, 4 * heads, Family::Gpt);
-            let shape = ModelShape { vocabulary, block, layers, heads, embd, family };
+            let shape = ModelShape {
+                vocabulary,
+                block,
+                layers,
+                heads,
+                embd,
+                family,
+                experts: None,
+            };
             for (tensor, pipeline, context) in numbers
                 .iter()
                 .flat_map(|t| numbers.iter().flat_map(move |p| numbers.map(|c| (*t, *p, c))))

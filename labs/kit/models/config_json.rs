@@ -141,7 +141,6 @@ pub fn llama(json: &str) -> Result<Described, BadInput> {
         rope: keys.rope(&mut described.notes)?,
         norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
         tied: dense.tied,
-        experts: None,
     });
     described.shape = ModelShape { family, ..planned };
     check(&described.shape)?;

@@ -72,14 +72,8 @@ const fn shape(
         layers,
         heads,
         embd,
-        family: Family::Llama(LlamaExtra {
-            kv_heads,
-            ffn,
-            rope,
-            norm_eps: 1e-5,
-            tied,
-            experts: None,
-        }),
+        family: Family::Llama(LlamaExtra { kv_heads, ffn, rope, norm_eps: 1e-5, tied }),
+        experts: None,
     }
 }
 

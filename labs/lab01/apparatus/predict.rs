@@ -122,6 +122,7 @@ const JOB: ModelShape = ModelShape {
     heads: 12,
     embd: 768,
     family: Family::Gpt,
+    experts: None,
 };
 const STEP_SECONDS: f64 = 0.283;
 const STEP_RANKS: usize = 4;

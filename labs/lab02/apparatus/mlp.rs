@@ -18,8 +18,7 @@ use std::path::PathBuf;
 const WIDTHS: [usize; 6] = [128, 1024, 512, 256, 128, 128];
 
 /// PyTorch's Adam: AdamW without weight decay.
-const ADAM: AdamWConfig =
-    AdamWConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
+const ADAM: AdamWConfig = AdamWConfig { beta2: 0.999, weight_decay: 0.0, ..AdamWConfig::NANOGPT };
 
 /// The settings of a run of the smallest job.
 #[derive(Clone, Debug)]

@@ -151,6 +151,7 @@ mod tests {
             heads: 1,
             embd: 64,
             family: Family::Gpt,
+            experts: None,
         };
         let speed = (24 * 64 * 64 + 4 * 64) as f64;
         zero_step(
@@ -201,6 +202,7 @@ mod tests {
             heads: 4,
             embd: 128,
             family: Family::Gpt,
+            experts: None,
         };
         for stage in 0..4 {
             let step = zero_step(stage, &shape, 100, 1e9, 1 << 18, |collective, numel| {

@@ -18,6 +18,7 @@ const REAL: ModelShape = ModelShape {
     heads: 32,
     embd: 2560,
     family: Family::Gpt,
+    experts: None,
 };
 const GPUS: usize = 64;
 /// 40% of an A100's bf16 peak of 312 TFLOP/s (NVIDIA's data sheet, 2020).

@@ -3,7 +3,7 @@
 use candle_core::{Result, Shape};
 use shardlab::comm::Comm;
 use shardlab::mesh::Axis;
-use shardlab::model::{Build, Entry, Exit, Layer, Linear, Pass, Role};
+use shardlab::model::{Build, Exit, Layer, Linear, Pass, Role};
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::tensor::Operator;
 use shardlab::tensor::{Activation, Copies, Cut, Param, Params, Spec, TensorOp, Whole, consume};
@@ -44,6 +44,10 @@ pub struct Broken {
 }
 
 impl Build for Broken {
+    fn around(&self) -> &dyn Build {
+        &self.tensor
+    }
+
     fn linear(&self, params: &Arc<Params>, whole: Whole, role: Role) -> Result<Box<dyn Layer>> {
         let row_parallel = matches!(role, Role::AttentionOut | Role::MlpOut);
         let group = self.tensor.group();
@@ -75,33 +79,12 @@ impl Build for Broken {
         }
     }
 
-    fn gain(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
-        self.tensor.gain(params, whole)
-    }
-
-    fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
-        self.tensor.table(params, whole, copies)
-    }
-
-    fn entry(
-        &self,
-        params: &Arc<Params>,
-        tokens: Param,
-        positions: Option<Whole>,
-    ) -> Result<Box<dyn Entry>> {
-        self.tensor.entry(params, tokens, positions)
-    }
-
     fn exit(&self, tokens: Param) -> Box<dyn Exit> {
         let exit = self.tensor.exit(tokens);
         match self.mistake {
             Break::HeadTwice => Box::new(Twice { exit, group: self.tensor.group().clone() }),
             _ => exit,
         }
-    }
-
-    fn heads(&self, all: usize) -> Range<usize> {
-        self.tensor.heads(all)
     }
 }
 

@@ -365,6 +365,7 @@ mod tests {
             heads: 1,
             embd: 4,
             family: Family::Gpt,
+            experts: None,
         })
         .unwrap();
         gpt.params.allocate(1);

@@ -27,6 +27,7 @@ fn held() -> Result<Vec<[usize; 2]>> {
             heads: RANKS,
             embd: WIDTH,
             family: Family::Gpt,
+            experts: None,
         };
         let gpt = Gpt::build(&shape, &TensorParallel::new(comm))?;
         let specs = gpt.params.specs();

@@ -39,6 +39,7 @@ pub fn job() -> Job {
         heads: 32,
         embd: 2048,
         family: Family::Gpt2,
+        experts: None,
     };
     let sizes = Coordinates { data: 1, pipeline: 4, tensor: 2 };
     let chunks = 4;

@@ -53,6 +53,7 @@ mod tests {
             heads: 32,
             embd: 2048,
             family: Family::Gpt2,
+            experts: None,
         };
         Shards { shape, tensor: 2, pipeline: 4, sequence: false, rows: 50_432 }
     }

@@ -77,6 +77,7 @@ mod tests {
         heads: 4,
         embd: 32,
         family: Family::Llama(LLAMA),
+        experts: None,
     };
 
     const LLAMA: LlamaExtra = LlamaExtra {
@@ -93,7 +94,6 @@ mod tests {
         },
         norm_eps: 1e-3,
         tied: true,
-        experts: None,
     };
 
     /// A model with random matrices, so large that attention prefers some positions, and with

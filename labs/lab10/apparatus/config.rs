@@ -52,7 +52,7 @@ impl PipelineConfig {
 
 impl Default for DsConfig {
     fn default() -> DsConfig {
-        let adamw = AdamWConfig { beta1: 0.9, beta2: 0.999, weight_decay: 0.01, epsilon: 1e-8 };
+        let adamw = AdamWConfig { beta2: 0.999, weight_decay: 0.01, ..AdamWConfig::NANOGPT };
         DsConfig {
             tensor_parallel: 1,
             pipeline: None,
@@ -153,7 +153,7 @@ impl DsConfig {
     /// The same settings as DeepSpeed's JSON, for `ranks` ranks.
     pub fn deepspeed(&self, ranks: usize, dtype: Precision) -> Result<Value, BadInput> {
         let data = self.mesh(ranks)?.sizes.data;
-        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = self.adamw;
+        let AdamWConfig { beta1, beta2, epsilon, weight_decay, .. } = self.adamw;
         let mut json = json!({
             "train_batch_size": self.micro_batch * self.accumulation * data,
             "train_micro_batch_size_per_gpu": self.micro_batch,

@@ -72,8 +72,8 @@ impl Model {
                 rope: Rope { theta: 10_000.0, scaling: None },
                 norm_eps: 1e-5,
                 tied: true,
-                experts: None,
             }),
+            experts: None,
         };
         Model { name: "larger".to_string(), shape: small, weights: None }
     }

@@ -7,7 +7,7 @@ use shardlab::model::{Auxiliary, Balance, Load};
 use shardlab::optim::Fragment;
 use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::{Strategy, ZeroConfig};
-use shardlab::plan::Experts;
+use shardlab::plan::{Experts, Part};
 use shardlab::train::{Config, Training};
 use std::sync::Arc;
 
@@ -49,8 +49,8 @@ impl Break {
         ranks: usize,
         steps: usize,
     ) -> Result<(), BadInput> {
-        let here = experts.number / ranks;
-        let most = experts.number - here;
+        let here = experts.count / ranks;
+        let most = experts.count - here;
         let (what, help) = match self {
             Break::NoBalance if experts.selection.bias => (
                 "with --bias no loss keeps the choices even".to_string(),
@@ -60,8 +60,8 @@ impl Break {
                 "routers have not settled after so few steps".to_string(),
                 format!("give --steps {ENOUGH} or more with this --break"),
             ),
-            Break::SkipEmpty if experts.chosen > most => (
-                format!("with --top {} every rank's experts get tokens", experts.chosen),
+            Break::SkipEmpty if experts.top_k > most => (
+                format!("with --top {} every rank's experts get tokens", experts.top_k),
                 format!("give --top {most} or less with this --break"),
             ),
             Break::WrongUnpermute if here == 1 => (
@@ -134,7 +134,7 @@ impl Break {
             Break::AverageAll => {
                 let params = &training.stages.chunks[0].params;
                 let mut gradients = stored_gradients(params);
-                for spec in params.specs().iter().filter(|spec| spec.whole.expert) {
+                for spec in params.specs().iter().filter(|spec| spec.whole.part.is_expert()) {
                     let ranks = training.strategy.expert as f32;
                     gradients[spec.range()].iter_mut().for_each(|g| *g *= ranks);
                 }
@@ -146,7 +146,7 @@ impl Break {
                 let loads: Vec<_> = earlier.iter().flat_map(|balance| balance.loads()).collect();
                 let steps = training.zero.steps();
                 training.zero.restore(steps, |Fragment { spec, .. }, elements, state| {
-                    if !Experts::selects(&spec.name) {
+                    if spec.whole.part != Part::SelectionBias {
                         return;
                     }
                     let of_it = |(layer, _): &&(String, Load)| {

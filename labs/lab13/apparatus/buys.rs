@@ -7,7 +7,7 @@ use serde::Serialize;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::parallel::Strategy;
-use shardlab::plan::{Experts, Family, ModelShape};
+use shardlab::plan::{Experts, ModelShape};
 use shardlab::train::{Config, Training, evaluate};
 use std::time::Instant;
 
@@ -41,16 +41,16 @@ struct Point {
 /// The dense GPT and the mixtures, none of them trained. An MLP of a mixture is so narrow that a
 /// token's experts together are as wide as the dense one.
 pub fn models(dense: ModelShape, experts: Experts) -> Vec<Trained> {
-    let trained = |name: String, family| Trained {
+    let trained = |name: String, experts| Trained {
         name,
-        shape: ModelShape { family, ..dense },
+        shape: ModelShape { experts, ..dense },
         curves: Vec::new(),
     };
-    let mut all = vec![trained("dense".to_string(), Family::Gpt)];
-    all.extend(MIXTURES.map(|[number, chosen]| {
-        let experts = Experts { number, chosen, normalized: chosen > 1, ..experts };
-        let ffn = 4 * dense.embd / chosen;
-        trained(format!("{chosen} of {number}"), Family::GptExperts { ffn, experts })
+    let mut all = vec![trained("dense".to_string(), None)];
+    all.extend(MIXTURES.map(|[count, top_k]| {
+        let ffn = 4 * dense.embd / top_k;
+        let experts = Experts { count, top_k, ffn, normalized: top_k > 1, ..experts };
+        trained(format!("{top_k} of {count}"), Some(experts))
     }));
     all
 }
@@ -182,6 +182,7 @@ fn spread(losses: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shardlab::plan::Family;
 
     #[test]
     fn a_mixture_computes_as_much_as_the_dense_model() {
@@ -192,10 +193,11 @@ mod tests {
             heads: 2,
             embd: 16,
             family: Family::Gpt,
+            experts: None,
         };
         let models = models(dense, Experts::default());
         for model in &models[1..] {
-            let number = model.shape.experts().unwrap().number as u64;
+            let number = model.shape.experts.unwrap().count as u64;
             let router = 2 * 16 * number;
             let active = model.shape.parameters() - model.shape.idle();
             assert_eq!(active, dense.parameters() + router, "{}", model.name);

@@ -35,7 +35,7 @@ pub fn gathered(group: &Comm, rules: Experts, seed: u64) -> Result<Sent> {
     let balance = Balance::new(Auxiliary::default());
     sample.library(&Pass { balance: Some(balance.clone()), ..Pass::training(None) })?;
     let after = group.traffic().bytes;
-    let here = ExpertParallel::new(group.clone()).share(rules.number);
+    let here = ExpertParallel::new(group.clone()).share(rules.count);
     let mut routed = Routed::default();
     balance.loads().values().for_each(|load| routed += Routed::of(load, &here));
     let mut all = [&[between - before, after - between][..], &routed.to_array()].concat();
@@ -54,14 +54,14 @@ impl Sent {
     /// By formula, the lesson's bytes: tokens, and beside them tables of weights.
     pub fn expected_gathered(&self) -> [u64; 2] {
         let copies = (self.ranks * (self.ranks - 1) * TOKENS) as u64;
-        let tables = 2 * copies * self.rules.number as u64 * 4;
+        let tables = 2 * copies * self.rules.count as u64 * 4;
         [ways(1) * copies * WIDTH as u64 * 4, tables]
     }
 
     /// By formula, the library's bytes: copies, and beside them counts.
     pub fn expected_dispatched(&self) -> [u64; 2] {
         let copies = ways(1) * self.routed.leaving * WIDTH as u64 * 4;
-        [copies, bytes_of_counts(self.ranks, self.rules.number, 1)]
+        [copies, bytes_of_counts(self.ranks, self.rules.count, 1)]
     }
 }
 
@@ -97,14 +97,14 @@ pub fn table_of_bytes(screen: &Screen, sent: &Sent) -> String {
         vec![
             "library: dispatched".to_string(),
             copies(routed.leaving_each()),
-            format!("k(1-1/e) = {}", significant(even_copies(rules.chosen, *ranks), 3)),
+            format!("k(1-1/e) = {}", significant(even_copies(rules.top_k, *ranks), 3)),
             bytes(sent.dispatched),
             format!("{} of counts", bytes(sent.expected_dispatched()[1])),
         ],
         vec![
             "once to each rank".to_string(),
             copies(routed.ranks_each()),
-            significant(even_ranks(rules.number, rules.chosen, *ranks), 3),
+            significant(even_ranks(rules.count, rules.top_k, *ranks), 3),
             bytes(once),
             "nobody sends so here".to_string(),
         ],
@@ -150,17 +150,17 @@ mod tests {
     /// more experts than there are ranks.
     #[test]
     fn formulas_say_what_is_sent() {
-        for (ranks, chosen, gathering_wins) in
+        for (ranks, top_k, gathering_wins) in
             [(1, 2, false), (2, 1, false), (2, 6, true), (4, 2, false)]
         {
-            let rules = Experts { number: 8, chosen, normalized: true, ..Experts::default() };
+            let rules = Experts { count: 8, top_k, normalized: true, ..Experts::default() };
             let sent = launch::run(ranks, |comm| gathered(&comm, rules, 3)).unwrap();
             for sent in &sent {
                 assert_eq!(sent.gathered, sent.expected_gathered().iter().sum::<u64>());
                 assert_eq!(sent.dispatched, sent.expected_dispatched().iter().sum::<u64>());
                 let [gathered, dispatched] =
                     [sent.expected_gathered()[0], sent.expected_dispatched()[0]];
-                assert_eq!(gathered < dispatched, gathering_wins, "{ranks} {chosen}");
+                assert_eq!(gathered < dispatched, gathering_wins, "{ranks} {top_k}");
             }
         }
     }

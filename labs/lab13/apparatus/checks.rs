@@ -70,10 +70,7 @@ pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found)
 /// Whether capacities drop copies. Which ones depends on whose tokens a rank has, so one rank
 /// trains another model.
 fn drops(config: &Config) -> bool {
-    config
-        .shape
-        .experts()
-        .is_some_and(|experts| experts.selection.capacity.is_some())
+    config.shape.experts.is_some_and(|experts| experts.selection.capacity.is_some())
 }
 
 /// Checks that the first step is one rank's.
@@ -128,7 +125,7 @@ fn check_parity(checks: &mut Checks, config: &Config, one: &OneRank, all: &[Meas
 
 /// Checks that every copy was counted once.
 fn check_counted(checks: &mut Checks, config: &Config, mut steps: impl Iterator<Item = u64>) {
-    let each = config.shape.chosen() * expert_layers(&config.shape);
+    let each = config.shape.top_k() * expert_layers(&config.shape);
     let expected = (each * config.tokens_per_step()) as u64;
     let found = steps.find(|&counted| counted != expected).unwrap_or(expected);
     checks.check_equal(
@@ -180,7 +177,7 @@ pub fn check_training(
         );
     }
     if rounds(config) == Precision::Bf16 && !drops(config) {
-        let choices = config.shape.chosen() * expert_layers(&config.shape);
+        let choices = config.shape.top_k() * expert_layers(&config.shape);
         let all = (choices * config.tokens_per_step() * compared) as u64;
         let others = steps.iter().take(compared).map(|step| step.others).sum::<u64>();
         checks.check(
@@ -274,7 +271,7 @@ fn sends_as_expected(config: &Config, strategy: &Strategy, taken: &Taken) -> boo
         _ => return true, // of some layers
     };
     let shape = &config.shape;
-    let number = shape.experts().map_or(0, |experts| experts.number);
+    let number = shape.experts.map_or(0, |experts| experts.count);
     let ranks = strategy.data * strategy.context;
     let groups = ranks / strategy.expert * strategy.tensor;
     let layers = (expert_layers(shape) * config.grad_accum) as u64;
@@ -319,18 +316,13 @@ mod tests {
     use super::*;
     use kit::show::Screen;
     use shardlab::data::Corpus;
-    use shardlab::plan::{Capacity, Drops, Experts, Family};
+    use shardlab::plan::{Capacity, Drops, Experts};
 
     /// Two ranks that share two experts, one of each token.
     fn config() -> Config {
         let mut config = Config::small(2, &Corpus::embedded().unwrap());
-        let experts = Experts {
-            number: 2,
-            chosen: 1,
-            normalized: false,
-            ..Experts::default()
-        };
-        config.shape.family = Family::GptExperts { ffn: 64, experts };
+        let experts = Experts { count: 2, top_k: 1, ..Experts::default() };
+        config.shape.experts = Some(Experts { ffn: 64, ..experts });
         config
     }
 
@@ -446,10 +438,8 @@ mod tests {
     fn capacities_drop_what_is_beyond_them() {
         let (one, taken) = right();
         let mut config = config();
-        let Family::GptExperts { ref mut experts, .. } = config.shape.family else {
-            unreachable!();
-        };
-        experts.selection.capacity = Some(Capacity { factor: 1.0, drops: Drops::Last });
+        config.shape.experts.as_mut().unwrap().selection.capacity =
+            Some(Capacity { factor: 1.0, drops: Drops::Position });
         let errors = |dropped| {
             let step = Taken { loss: 9.0, dropped, ..taken.clone() };
             errors_with(&config, &one, &[step], &[])

@@ -7,10 +7,10 @@ use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::mesh::Axis;
-use shardlab::model::{Balance, Build, Load, Pass};
+use shardlab::model::{Balance, Load, Pass};
 use shardlab::parallel::zero::Stage;
-use shardlab::parallel::{Strategy, ZeroConfig};
-use shardlab::plan::{Experts, ModelShape};
+use shardlab::parallel::{ExpertParallel, Strategy, ZeroConfig};
+use shardlab::plan::{ModelShape, Part};
 use shardlab::tensor::Params;
 use shardlab::train::{Config, Setup, Training};
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ impl Job<'_> {
         let seed = self.config.seed;
         setup.values(move |spec, elements, out| {
             spec.initial(seed, elements.clone(), out);
-            if Experts::selects(&spec.name) {
+            if spec.whole.part == Part::SelectionBias {
                 let biases = elements.map(|expert| 0.02 * (expert % 3) as f32);
                 out.iter_mut().zip(biases).for_each(|(out, bias)| *out = bias);
             }
@@ -246,13 +246,13 @@ pub fn params(training: &Training) -> &Params {
 /// # Errors
 /// If parameters cannot be gathered.
 pub fn biases(training: &mut Training) -> Result<Vec<f32>> {
-    if !training.config.shape.experts().is_some_and(|experts| experts.selection.bias) {
+    if !training.config.shape.experts.is_some_and(|experts| experts.selection.bias) {
         return Ok(Vec::new());
     }
     training.whole(|model| {
         let values = model.params.values();
         let specs = model.params.specs().iter();
-        let biases = specs.filter(|spec| Experts::selects(&spec.name));
+        let biases = specs.filter(|spec| spec.whole.part == Part::SelectionBias);
         Ok(biases.flat_map(|spec| values[spec.range()].to_vec()).collect())
     })
 }
@@ -271,8 +271,11 @@ struct Seen {
 impl Seen {
     fn of<'a>(training: &Training, balances: impl Iterator<Item = &'a Arc<Balance>>) -> Seen {
         let shape = &training.config.shape;
-        let number = shape.experts().map_or(0, |experts| experts.number);
-        let here = training.tensor.experts(number);
+        let number = shape.experts.map_or(0, |experts| experts.count);
+        let here = match training.replicas.experts() {
+            Some(group) => ExpertParallel::new(group.clone()).share(number),
+            None => 0..number,
+        };
         let mut seen = Seen {
             balancing: 0.0,
             copies: vec![vec![0; number]; expert_layers(shape)],
@@ -281,7 +284,7 @@ impl Seen {
             others: 0,
         };
         let most = |load: &Load| {
-            let experts = shape.experts()?;
+            let experts = shape.experts?;
             Some(experts.selection.capacity?.most(load.tokens, &experts) as u64)
         };
         let layers = (0..shape.layers).filter(|&layer| shape.experts_of(layer).is_some());

@@ -8,7 +8,7 @@ use kit::parity::stored_gradients;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::relative_norm;
 use shardlab::parallel::Strategy;
-use shardlab::plan::Experts;
+use shardlab::plan::Part;
 
 /// A step, and how far it is from one rank's.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub fn measure(job: &Job, strategy: &Strategy, world: &Comm, one: &OneRank) -> R
     let found = stored_gradients(params);
     let mut farthest = (0.0, String::new());
     // A bias has a load in place of a gradient, of which only the sign counts.
-    for spec in params.specs().iter().filter(|spec| !Experts::selects(&spec.name)) {
+    for spec in params.specs().iter().filter(|spec| spec.whole.part != Part::SelectionBias) {
         let expected = one.gradients.get(&spec.name).map_or(&[][..], Vec::as_slice);
         let apart = relative_norm(&found[spec.range()], expected);
         // Of those that a mistake puts equally far, the first: they differ by roundings.

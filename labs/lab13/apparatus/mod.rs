@@ -7,10 +7,10 @@
 //! library), `load.rs` (who gets how much, over the training), `waiting.rs` (the rank that everyone
 //! waits for), `checks.rs` (whether it is the same model), `buys.rs` (what mixtures learn),
 //! `broken.rs` (mistakes; `broken_layers.rs` has those of layers, `broken_router.rs` of a router,
-//! `broken_delivery.rs` those on the way to experts and back).
+//! `broken_dispatcher.rs` those on the way to experts and back).
 
 mod broken;
-mod broken_delivery;
+mod broken_dispatcher;
 mod broken_layers;
 mod broken_router;
 pub mod buys;

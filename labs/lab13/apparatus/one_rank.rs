@@ -77,7 +77,7 @@ pub fn replay(
         Ok(batch)
     });
     let numbered = training.with_passes(step, numbered.collect::<Result<_>>()?)?;
-    let each = job.config.shape.chosen();
+    let each = job.config.shape.top_k();
     for (((tokens, _), (_, pass)), choices) in numbered.iter().zip(passes).zip(choices) {
         let mine = |all: &Vec<u32>| {
             let of = |&token: &u32| all[token as usize * each..][..each].to_vec();

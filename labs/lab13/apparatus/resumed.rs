@@ -47,7 +47,7 @@ pub fn resumed(job: &Job, strategy: &Strategy, world: &Comm, dir: &Path) -> Resu
         && let Some(experts) = second.replicas.experts()
     {
         // What every rank reads is what the first one wrote.
-        for spec in specs.iter().filter(|spec| spec.whole.expert) {
+        for spec in specs.iter().filter(|spec| spec.whole.part.is_expert()) {
             experts.broadcast(&mut loaded[spec.range()], 0)?;
         }
     }

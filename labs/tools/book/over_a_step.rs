@@ -64,6 +64,7 @@ mod tests {
             heads: 4,
             embd: 128,
             family: Family::Gpt,
+            experts: None,
         };
         let over = |keep| activations_over_a_step(&shape, 12, DropoutMasks::None, keep);
         let used = over(Keep::UntilUsed);

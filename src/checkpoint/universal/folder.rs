@@ -52,8 +52,8 @@ pub struct Parameter {
 /// use shardlab::{comm::Comm, launch};
 /// use std::collections::BTreeMap;
 ///
-/// let family = Family::Gpt;
-/// let shape = ModelShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd: 8, family };
+/// let (heads, embd, family, experts) = (2, 8, Family::Gpt, None);
+/// let shape = ModelShape { vocabulary: 5, block: 4, layers: 1, heads, embd, family, experts };
 /// // This rank's shard of a new model.
 /// let begin = |comm: &Comm, seed: u64| -> anyhow::Result<Zero> {
 ///     let model = Gpt::new(&shape)?;

@@ -91,6 +91,7 @@ mod tests {
         heads: 4,
         embd: 64,
         family: Family::Gpt,
+        experts: None,
     };
 
     #[test]

@@ -24,8 +24,7 @@ pub use vocabulary::padded;
 use crate::comm::Comm;
 use crate::error::BadInput;
 use crate::mesh::Axis;
-use crate::model::{Build, Deliver, Entry, Exit, Layer, Linear, Linears, Pass, Role};
-use crate::parallel::ExpertParallel;
+use crate::model::{Build, Entry, Exit, Layer, Linear, Linears, Pass, Role};
 use crate::parallel::partition::even;
 use crate::plan::ModelShape;
 use crate::tensor::{Activation, Copies, Cut, Param, Params, Slices, Whole};
@@ -44,8 +43,8 @@ use vocabulary::{VocabularyEmbedding, VocabularyHead};
 /// use shardlab::parallel::TensorParallel;
 /// use shardlab::plan::{Family, ModelShape};
 ///
-/// let family = Family::Gpt;
-/// let shape = ModelShape { vocabulary: 8, block: 4, layers: 1, heads: 2, embd: 8, family };
+/// let (heads, embd, family, experts) = (2, 8, Family::Gpt, None);
+/// let shape = ModelShape { vocabulary: 8, block: 4, layers: 1, heads, embd, family, experts };
 /// let tokens = [0, 1, 2, 3];
 /// let targets = [1, 2, 3, 4];
 /// let loss = |build: &dyn Build, pass: &Pass| {
@@ -71,15 +70,13 @@ pub struct TensorParallel {
     sequence: bool,
     /// The table has a multiple of this many rows on each rank.
     multiple: usize,
-    /// The ranks that share experts.
-    experts: Option<ExpertParallel>,
 }
 
 impl TensorParallel {
     /// For the ranks of `group`: the residual stream is whole on each of them, and the vocabulary
     /// has as much padding as its division needs.
     pub fn new(group: Comm) -> TensorParallel {
-        TensorParallel { group, sequence: false, multiple: 1, experts: None }
+        TensorParallel { group, sequence: false, multiple: 1 }
     }
 
     /// Shards the residual stream by position: sequence parallelism. Between the matrices, a rank
@@ -92,11 +89,6 @@ impl TensorParallel {
     /// that matrices keep sizes that a GPU likes. 0 and 1 add no more than the division needs.
     pub fn pad_vocabulary_to(self, multiple: usize) -> TensorParallel {
         TensorParallel { multiple: multiple.max(1), ..self }
-    }
-
-    /// Gives each rank of `experts`' group its part of every block's experts.
-    pub fn with_experts(self, experts: ExpertParallel) -> TensorParallel {
-        TensorParallel { experts: Some(experts), ..self }
     }
 
     /// Refuses a model that `ranks` ranks cannot share.
@@ -156,7 +148,7 @@ impl TensorParallel {
     pub fn check_llama(shape: &ModelShape, ranks: usize) -> std::result::Result<(), BadInput> {
         let heads = shape.heads;
         let kv_heads = shape.kv_heads();
-        let ffn = shape.ffn();
+        let ffn = shape.ffn_of(0);
         let vocabulary = shape.vocabulary;
         if !kv_heads.is_multiple_of(ranks) {
             let what = format!(
@@ -320,14 +312,6 @@ impl Build for TensorParallel {
 
     fn exit(&self, tokens: Param) -> Box<dyn Exit> {
         Box::new(VocabularyHead { enter: self.enter(), weight: tokens })
-    }
-
-    fn experts(&self, all: usize) -> Range<usize> {
-        self.experts.as_ref().map_or(0..all, |experts| experts.share(all))
-    }
-
-    fn delivery(&self) -> Option<Arc<dyn Deliver>> {
-        self.experts.clone().map(|experts| Arc::new(experts) as Arc<dyn Deliver>)
     }
 
     fn heads(&self, all: usize) -> Range<usize> {

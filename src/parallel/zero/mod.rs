@@ -187,7 +187,7 @@ impl Zero {
         let counted = params.specs().iter().filter(|spec| spec.copies.counts());
         let parts = replicas.experts().map_or(1, Comm::size);
         let numel = counted
-            .map(|spec| spec.numel() * if spec.whole.expert { parts } else { 1 })
+            .map(|spec| spec.numel() * if spec.whole.part.is_expert() { parts } else { 1 })
             .sum();
         Ok(Zero {
             engine,

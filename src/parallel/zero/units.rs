@@ -91,7 +91,7 @@ impl Units {
     ) -> Units {
         let mut all = Units { units: Vec::new(), offsets: Vec::new() };
         for spec in specs {
-            let expert = spec.whole.expert;
+            let expert = spec.whole.part.is_expert();
             let ranks = ranks(expert);
             let persistent = spec.numel() <= threshold;
             let name = if persistent {
@@ -158,7 +158,7 @@ impl Units {
     pub fn fragments(&self, rank: impl Fn(bool) -> usize) -> Vec<Fragment> {
         let fragment = |spec: &Arc<Spec>| {
             let sharded = self.offsets(spec).sharded;
-            let elements = sharded.range(rank(spec.whole.expert));
+            let elements = sharded.range(rank(spec.whole.part.is_expert()));
             let padding = sharded.shard_numel() - elements.len();
             (spec.clone(), elements, padding)
         };

@@ -15,7 +15,7 @@ pub struct Dense {
     /// Width of one head. All heads together may be wider or narrower than the model, as in Qwen3
     /// and Mistral NeMo.
     pub head: usize,
-    /// Inner width of the MLP, or of one expert.
+    /// Inner width of the MLP.
     pub ffn: usize,
     /// Whether a third matrix of the MLP gates the first one's result (SwiGLU, GeGLU).
     pub gated: bool,
@@ -88,7 +88,6 @@ impl ModelShape {
         };
         match self.family {
             Family::Gpt => without_biases,
-            Family::GptExperts { ffn, .. } => Dense { ffn, ..without_biases },
             Family::Gpt2 => gpt2,
             Family::Llama(llama) => Dense {
                 tied: llama.tied,
@@ -200,6 +199,7 @@ mod tests {
             heads: 4,
             embd: 8,
             family: Family::Dense(family),
+            experts: None,
         };
         let whole = of(plain);
         let windowed = of(Dense { windows: [3, 5], ..plain });
@@ -257,6 +257,7 @@ mod tests {
             heads: 4,
             embd: 8,
             family: Family::Dense(dense),
+            experts: None,
         };
         let attention = (24 * 8 + 24) + 2 * (12 * 8 + 12) + (8 * 24 + 8);
         let mlp = (10 * 8 + 10) + (8 * 10 + 8);

@@ -1,18 +1,20 @@
 //! Mixtures of experts: in each block several MLPs in place of one, of which a router chooses some
 //! for each token (Shazeer et al., arXiv 1701.06538).
 
-use super::{BlockParameter, Family, ModelShape};
+use super::{BlockParameter, ModelShape, Part};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The experts of each block, but for [`Experts::dense_layers`]. Each is an MLP of the family's
-/// kind, with a width of its own.
+/// kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Experts {
     /// Experts of a block, on all ranks together.
-    pub number: usize,
+    pub count: usize,
     /// Experts that compute for one token, those with the highest scores.
-    pub chosen: usize,
+    pub top_k: usize,
+    /// Inner width of one expert.
+    pub ffn: usize,
     /// Whether the scores of a token's experts are divided by their sum before they weight the
     /// experts' results.
     pub normalized: bool,
@@ -22,14 +24,11 @@ pub struct Experts {
     /// times as wide.
     #[serde(default)]
     pub shared: usize,
-    /// Blocks at the beginning that have one MLP in place of experts, as in DeepSeek-V3
+    /// Blocks at the beginning that have the family's MLP in place of experts, as in DeepSeek-V3
     /// (arXiv 2412.19437): `first_k_dense_replace` in Hugging Face's files. A router in the first
     /// layers is slow to balance (Dai et al., arXiv 2401.06066).
     #[serde(default)]
     pub dense_layers: usize,
-    /// Inner width of that MLP: `intermediate_size` beside the experts' `moe_intermediate_size`.
-    #[serde(default)]
-    pub dense_ffn: usize,
 }
 
 /// How a router makes scores of its logits, and selects experts by them.
@@ -62,16 +61,16 @@ pub struct Capacity {
 /// Which copies are dropped first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Drops {
-    /// Those with the lowest weights.
-    Lightest,
-    /// Those at the end of the batch.
-    Last,
+    /// Those with the lowest weights: Megatron-LM's `probs`.
+    Probs,
+    /// Those at the end of the batch: its `position`.
+    Position,
 }
 
 impl Capacity {
     /// The most copies of one rank's `tokens` for each expert.
     pub fn most(&self, tokens: usize, experts: &Experts) -> usize {
-        let even = (tokens * experts.chosen) as f64 / experts.number as f64;
+        let even = (tokens * experts.top_k) as f64 / experts.count as f64;
         (self.factor * even).ceil() as usize
     }
 }
@@ -103,60 +102,38 @@ pub enum Scores {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Groups {
     /// Groups of a block, on all ranks together.
-    pub number: usize,
+    pub count: usize,
     /// Groups whose experts count for one token.
-    pub chosen: usize,
+    pub top_k: usize,
 }
 
 impl Experts {
     /// The name of the selecting bias in Hugging Face's files, behind its router's.
     pub const BIAS: &str = "e_score_correction_bias";
 
-    /// Whether one expert has a parameter, by the `part` of its name that follows its block's.
-    pub fn own(part: &str) -> bool {
-        part.contains("experts.")
-    }
-
-    /// Whether a parameter is the bias by which a router selects.
-    pub fn selects(part: &str) -> bool {
-        part.ends_with(Experts::BIAS)
-    }
-
     /// Experts among which one token's are chosen, those of its groups.
     pub fn selectable(&self) -> usize {
         match self.selection.groups {
-            None => self.number,
-            Some(groups) => self.number / groups.number.max(1) * groups.chosen,
+            None => self.count,
+            Some(groups) => self.count / groups.count.max(1) * groups.top_k,
         }
     }
 }
 
 impl ModelShape {
-    /// The experts of the model's blocks, if they have such in place of an MLP.
-    pub fn experts(&self) -> Option<Experts> {
-        match self.family {
-            Family::GptExperts { experts, .. } => Some(experts),
-            Family::Llama(extra) => extra.experts,
-            Family::Gpt | Family::Gpt2 | Family::Dense(_) => None,
-        }
-    }
-
     /// The experts of block `layer`, if it has such in place of an MLP.
     pub fn experts_of(&self, layer: usize) -> Option<Experts> {
-        self.experts().filter(|experts| layer >= experts.dense_layers)
+        self.experts.filter(|experts| layer >= experts.dense_layers)
     }
 
     /// Inner width of the MLP of block `layer`, or of one of its experts.
     pub fn ffn_of(&self, layer: usize) -> usize {
-        match self.experts() {
-            Some(experts) if layer < experts.dense_layers => experts.dense_ffn,
-            _ => self.ffn(),
-        }
+        self.experts_of(layer).map_or_else(|| self.ffn(), |experts| experts.ffn)
     }
 
     /// How many of the blocks `layers` have one MLP where the model's others have experts.
     pub fn dense_among(&self, layers: &Range<usize>) -> usize {
-        let first = self.experts().map_or(0, |experts| experts.dense_layers);
+        let first = self.experts.map_or(0, |experts| experts.dense_layers);
         layers.end.min(first).saturating_sub(layers.start)
     }
 
@@ -168,20 +145,19 @@ impl ModelShape {
     }
 
     /// Experts that compute for one token in a block that has such: 1 in a model without.
-    pub fn chosen(&self) -> usize {
-        self.experts().map_or(1, |experts| experts.chosen)
+    pub fn top_k(&self) -> usize {
+        self.experts.map_or(1, |experts| experts.top_k)
     }
 
     /// Parameters that do not compute for a token, because its router chose other experts.
     pub fn idle(&self) -> u64 {
-        let Some(Experts { number, chosen, .. }) = self.experts() else {
+        let Some(Experts { count, top_k, ffn, .. }) = self.experts else {
             return 0;
         };
-        let dense = self.dense();
-        let matrices = if dense.gated { 3 } else { 2 };
-        let expert = matrices * dense.ffn as u64 * self.embd as u64;
+        let matrices = if self.dense().gated { 3 } else { 2 };
+        let expert = matrices * ffn as u64 * self.embd as u64;
         let [_, (layers, _)] = self.kinds();
-        layers as u64 * number.saturating_sub(chosen) as u64 * expert
+        layers as u64 * count.saturating_sub(top_k) as u64 * expert
     }
 }
 
@@ -193,32 +169,30 @@ pub(super) fn block<const N: usize>(
     embd: usize,
     matrices: impl Fn(usize) -> [(&'static str, usize, usize); N],
 ) -> Vec<BlockParameter> {
-    let weight = BlockParameter::matrix(format!("{place}{router}.weight"), experts.number, embd);
+    let weight = BlockParameter::matrix(format!("{place}{router}.weight"), experts.count, embd);
     let mut all = vec![BlockParameter { divided: false, ..weight }];
     if experts.selection.bias {
         let name = format!("{place}{router}.{}", Experts::BIAS).into();
-        all.push(BlockParameter { name, ..BlockParameter::copied("", experts.number) });
+        let part = Part::SelectionBias;
+        all.push(BlockParameter { name, part, ..BlockParameter::copied("", experts.count) });
     }
-    let mut mlp = |prefix: String, widths: usize| {
-        for (name, rows, columns) in matrices(widths) {
-            all.push(BlockParameter::matrix(
-                format!("{place}{prefix}{name}.weight"),
-                rows,
-                columns,
-            ));
-        }
+    let mut mlp = |prefix: String, part: Part, widths: usize| {
+        all.extend(matrices(widths).map(|(name, rows, columns)| {
+            let name = format!("{place}{prefix}{name}.weight");
+            BlockParameter { part, ..BlockParameter::matrix(name, rows, columns) }
+        }));
     };
-    (0..experts.number).for_each(|expert| mlp(format!("experts.{expert}."), 1));
+    (0..experts.count).for_each(|n| mlp(format!("experts.{n}."), Part::Expert(n), 1));
     if experts.shared > 0 {
-        mlp("shared.".to_string(), experts.shared);
+        mlp("shared.".to_string(), Part::Common, experts.shared);
     }
     all
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::LlamaExtra;
     use super::super::tests::llama_3_8b;
+    use super::super::{Family, LlamaExtra};
     use super::*;
     use crate::plan::{AttentionScores, DropoutMasks, Kept, Shards};
 
@@ -226,13 +200,8 @@ mod tests {
     /// token.
     #[test]
     fn mixtral_has_the_published_counts() {
-        let Family::Llama(extra) = llama_3_8b().family else {
-            unreachable!();
-        };
-        let experts =
-            Some(Experts { number: 8, chosen: 2, normalized: true, ..Experts::default() });
-        let family = Family::Llama(LlamaExtra { experts, ..extra });
-        let mixtral = ModelShape { vocabulary: 32_000, family, ..llama_3_8b() };
+        let experts = Some(Experts { count: 8, top_k: 2, ffn: 14_336, ..Experts::default() });
+        let mixtral = ModelShape { vocabulary: 32_000, experts, ..llama_3_8b() };
         assert_eq!(mixtral.parameters(), 46_702_792_704);
         assert_eq!(mixtral.parameters() - mixtral.idle(), 12_879_925_248);
         assert_eq!(mixtral.forward_flops_per_token(), 2 * 12_879_925_248);
@@ -253,18 +222,18 @@ mod tests {
     #[test]
     fn deepseek_v3_has_the_published_counts() {
         let experts = Experts {
-            number: 256,
-            chosen: 8,
+            count: 256,
+            top_k: 8,
+            ffn: 2048,
             selection: Selection { bias: true, ..Selection::default() },
             shared: 1,
             dense_layers: 3,
-            dense_ffn: 18_432,
             ..Experts::default()
         };
         let Family::Llama(extra) = llama_3_8b().family else {
             unreachable!();
         };
-        let extra = LlamaExtra { kv_heads: 128, ffn: 2048, experts: Some(experts), ..extra };
+        let extra = LlamaExtra { kv_heads: 128, ffn: 18_432, ..extra };
         let shape = ModelShape {
             vocabulary: 129_280,
             block: 4096,
@@ -272,6 +241,7 @@ mod tests {
             heads: 128,
             embd: 7168,
             family: Family::Llama(extra),
+            experts: Some(experts),
         };
         let queries = (7168 + 1) * 1536 + 1536 * 128 * (128 + 64);
         let keys = 7168 * (512 + 64) + 512 + 512 * 128 * (128 + 128);
@@ -288,11 +258,11 @@ mod tests {
     #[test]
     fn a_dense_first_block_is_counted_where_it_is() {
         let experts = Experts {
-            number: 4,
-            chosen: 1,
+            count: 4,
+            top_k: 1,
+            ffn: 6,
             shared: 1,
             dense_layers: 1,
-            dense_ffn: 10,
             ..Experts::default()
         };
         let shape = ModelShape {
@@ -301,11 +271,12 @@ mod tests {
             layers: 3,
             heads: 2,
             embd: 4,
-            family: Family::GptExperts { ffn: 6, experts },
+            family: Family::Gpt,
+            experts: Some(experts),
         };
         let (norms, attention) = (2 * 4, (12 + 4) * 4);
         let (router, expert) = (4 * 4, 2 * 4 * 6);
-        let first = norms + attention + 2 * 4 * 10;
+        let first = norms + attention + 2 * 4 * 16;
         let other = norms + attention + router + 5 * expert;
         assert_eq!([0, 1, 2].map(|layer| shape.layer_parameters(layer)), [first, other, other]);
         assert_eq!(shape.largest_layer(), other);
@@ -315,7 +286,7 @@ mod tests {
         assert_eq!(shape.not_decayed(), (7, 3 * norms + last_norm));
         assert_eq!(shape.decayed(), (2 + 4 + 2 * 13, all - 3 * norms - last_norm));
         let named = shape.named();
-        assert!(named.contains(&("blocks.0.fc.weight".to_string(), vec![10, 4])));
+        assert!(named.contains(&("blocks.0.fc.weight".to_string(), vec![16, 4])));
         assert!(!named.iter().any(|(name, _)| name.starts_with("blocks.0.experts")));
 
         // By stages, with a copy of the table.
@@ -330,7 +301,7 @@ mod tests {
         let idle = 2 * 3 * expert;
         assert_eq!(shape.idle(), idle);
         assert_eq!(shape.forward_flops_per_token(), 2 * (all - idle));
-        let products = 3 * attention + 2 * 4 * 10 + 2 * (router + 2 * expert) + table;
+        let products = 3 * attention + 2 * 4 * 16 + 2 * (router + 2 * expert) + table;
         let attended = 2 * 2 * 4 * 3 * 3;
         assert_eq!(shape.matmul_flops_per_token(), 3 * (2 * products + attended));
 
@@ -339,7 +310,7 @@ mod tests {
         let [first, other] =
             [0, 1].map(|layer| Kept::of_layer(&shape, layer, 1.0, AttentionScores::None, masks));
         let heads = 4.0 * 4.0;
-        assert_eq!([first.whole, first.divided], [0.0, heads + 2.0 * 10.0]);
+        assert_eq!([first.whole, first.divided], [0.0, heads + 2.0 * 16.0]);
         assert_eq!([other.whole, other.divided], [3.0 * 4.0, heads + 2.0 * 2.0 * 6.0]);
         let blocks = first.on_a_rank(2, 1) + 2.0 * other.on_a_rank(2, 1);
         let ends: f64 = shards.kept_by_the_ends(masks).iter().sum();
@@ -357,9 +328,10 @@ mod tests {
             heads: 6,
             embd: 384,
             family: Family::Gpt,
+            experts: None,
         };
-        let experts = Experts { number: 8, chosen: 2, normalized: true, ..Experts::default() };
-        let mixture = ModelShape { family: Family::GptExperts { ffn: 2 * 384, experts }, ..gpt };
+        let experts = Experts { count: 8, top_k: 2, ffn: 2 * 384, ..Experts::default() };
+        let mixture = ModelShape { experts: Some(experts), ..gpt };
         let router = 6 * 8 * 384;
         assert_eq!(mixture.parameters() - mixture.idle(), gpt.parameters() + router);
         assert_eq!(mixture.flops_per_token(), gpt.flops_per_token() + 6 * router);

@@ -13,7 +13,7 @@ impl ModelShape {
         let ffn = self.ffn_of(layer);
         match self.family {
             Family::Gpt | Family::Gpt2 => {
-                let all = [
+                let mut all = vec![
                     copied("ln1.weight", d),
                     copied("ln1.bias", d),
                     copied("ln2.weight", d),
@@ -22,27 +22,21 @@ impl ModelShape {
                     bias("qkv.bias", 3 * d),
                     matrix("proj.weight", d, d),
                     copied("proj.bias", d),
-                    matrix("fc.weight", ffn, d),
-                    bias("fc.bias", ffn),
-                    matrix("out.weight", d, ffn),
-                    copied("out.bias", d),
                 ];
+                let experts = self.experts_of(layer);
+                if experts.is_none() {
+                    all.extend([
+                        matrix("fc.weight", ffn, d),
+                        bias("fc.bias", ffn),
+                        matrix("out.weight", d, ffn),
+                        copied("out.bias", d),
+                    ]);
+                }
                 let biases = self.family == Family::Gpt2;
-                all.into_iter().filter(|all| biases || !all.name.ends_with("bias")).collect()
-            }
-            Family::GptExperts { .. } => {
-                let mut all = vec![
-                    copied("ln1.weight", d),
-                    copied("ln2.weight", d),
-                    matrix("qkv.weight", 3 * d, d),
-                    matrix("proj.weight", d, d),
-                ];
-                let matrices = |widths| [("fc", widths * ffn, d), ("out", d, widths * ffn)];
-                match self.experts_of(layer) {
-                    None => all.extend([matrix("fc.weight", ffn, d), matrix("out.weight", d, ffn)]),
-                    Some(rules) => {
-                        all.extend(experts::block(&rules, ["", "router"], d, matrices));
-                    }
+                all.retain(|parameter| biases || !parameter.name.ends_with("bias"));
+                if let Some(experts) = experts {
+                    let matrices = |widths| [("fc", widths * ffn, d), ("out", d, widths * ffn)];
+                    all.extend(experts::block(&experts, ["", "router"], d, matrices));
                 }
                 all
             }
@@ -53,7 +47,7 @@ impl ModelShape {
     /// The prefix of a block's parameters.
     pub fn block_name(&self, layer: usize) -> String {
         match self.family {
-            Family::Gpt | Family::GptExperts { .. } | Family::Gpt2 => format!("blocks.{layer}"),
+            Family::Gpt | Family::Gpt2 => format!("blocks.{layer}"),
             Family::Llama(_) | Family::Dense(_) => format!("model.layers.{layer}"),
         }
     }
@@ -63,18 +57,26 @@ impl ModelShape {
     /// # Panics
     ///
     /// If this block has no parameter of this name.
-    pub fn block_named(&self, layer: usize, part: &str) -> Named {
-        let all = self.block_parameters(layer);
-        let found = all.iter().find(|parameter| parameter.name == part);
-        let dims = found.map(BlockParameter::dims);
-        let name = format!("{}.{part}", self.block_name(layer));
-        (name, dims.expect("a model names its own parameters"))
+    pub fn block_parameter(&self, layer: usize, name: &str) -> BlockParameter {
+        let mut all = self.block_parameters(layer).into_iter();
+        let found = all.find(|parameter| parameter.name == name);
+        found.expect("a model names its own parameters")
+    }
+
+    /// The same with its name in the model.
+    ///
+    /// # Panics
+    ///
+    /// As [`ModelShape::block_parameter`].
+    pub fn block_named(&self, layer: usize, name: &str) -> Named {
+        let dims = self.block_parameter(layer, name).dims();
+        (format!("{}.{name}", self.block_name(layer)), dims)
     }
 
     /// The token table.
     pub fn table_named(&self) -> Named {
         let name = match self.family {
-            Family::Gpt | Family::GptExperts { .. } | Family::Gpt2 => "wte.weight",
+            Family::Gpt | Family::Gpt2 => "wte.weight",
             Family::Llama(_) | Family::Dense(_) => "model.embed_tokens.weight",
         };
         (name.to_string(), vec![self.vocabulary, self.embd])
@@ -89,7 +91,7 @@ impl ModelShape {
     /// The last norm's gain, and in GPT-2 its bias.
     pub fn last_norm_named(&self) -> Vec<Named> {
         let names: &[&str] = match self.family {
-            Family::Gpt | Family::GptExperts { .. } | Family::Gpt2 => &["lnf.weight", "lnf.bias"],
+            Family::Gpt | Family::Gpt2 => &["lnf.weight", "lnf.bias"],
             Family::Llama(_) | Family::Dense(_) => &["model.norm.weight", "model.norm.bias"],
         };
         let named = |name: &&str| (name.to_string(), vec![self.embd]);

@@ -5,6 +5,24 @@ use std::borrow::Cow;
 /// A parameter's name, and its shape: rows and columns, or the length of a vector.
 pub type Named = (String, Vec<usize>);
 
+/// What of a block a parameter belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// All that computes for every token: attention, norms, an MLP, a router, a shared expert.
+    #[default]
+    Common,
+    /// One expert, by its number among all of the block. Not all data ranks need to hold it.
+    Expert(usize),
+    /// The bias by which a router selects. The load of experts moves it, which is its gradient.
+    SelectionBias,
+}
+
+impl Part {
+    pub fn is_expert(self) -> bool {
+        matches!(self, Part::Expert(_))
+    }
+}
+
 /// One of a block's parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockParameter {
@@ -15,6 +33,7 @@ pub struct BlockParameter {
     pub columns: Option<usize>,
     /// Whether tensor ranks divide it. Each has a copy of all others.
     pub divided: bool,
+    pub part: Part,
 }
 
 impl BlockParameter {
@@ -28,6 +47,7 @@ impl BlockParameter {
             rows,
             columns: Some(columns),
             divided: true,
+            part: Part::Common,
         }
     }
 
@@ -38,6 +58,7 @@ impl BlockParameter {
             rows: length,
             columns: None,
             divided: false,
+            part: Part::Common,
         }
     }
 

@@ -72,7 +72,7 @@ pub struct Group {
 impl Group {
     /// Whether a parameter is one of them.
     pub fn has(&self, spec: &Spec) -> bool {
-        self.decays == spec.decays() && self.expert == spec.whole.expert
+        self.decays == spec.decays() && self.expert == spec.whole.part.is_expert()
     }
 }
 

@@ -211,6 +211,7 @@ impl Family {
             heads,
             embd,
             family: Layers::Dense(dense),
+            experts: None,
         };
         Ok(Read { shape, no_length, notes })
     }

@@ -148,7 +148,16 @@ pub(super) fn llama_of_its_widths(keys: &Keys) -> Option<String> {
     let dense = Dense::llama(kv_heads.unwrap_or(heads), width, ffn.unwrap_or(embd));
     let vocab = vocabulary.unwrap_or(32_000);
     let family = Family::Dense(dense);
-    check(&ModelShape { vocabulary: vocab, block: 4096, layers, heads, embd, family }).ok()?;
+    check(&ModelShape {
+        vocabulary: vocab,
+        block: 4096,
+        layers,
+        heads,
+        embd,
+        family,
+        experts: None,
+    })
+    .ok()?;
     let mut flags = format!("--layers {layers} --embd {embd} --heads {heads}");
     for (flag, number) in [
         ("kv-heads", kv_heads.filter(|kv_heads| *kv_heads != heads)),

@@ -152,8 +152,8 @@ impl Metadata<'_> {
                 rope: Rope { theta, scaling: None },
                 norm_eps: self.needed("llama.attention.layer_norm_rms_epsilon")?,
                 tied: !self.0.tensor_infos.contains_key("output.weight"),
-                experts: None,
             }),
+            experts: None,
         })
     }
 

@@ -24,8 +24,8 @@ const SHAPE: ModelShape = ModelShape {
         rope: Rope { theta: 10_000.0, scaling: None },
         norm_eps: 1.0 / 65_536.0, // exact in f32, as GGUF has it
         tied: true,
-        experts: None,
     }),
+    experts: None,
 };
 
 const TABLE: &str = "model.embed_tokens.weight";

@@ -175,6 +175,7 @@ impl ModelOfJob {
                 tied: self.tied,
                 ..Dense::llama(kv_heads, head, self.ffn.unwrap_or(usual_ffn))
             }),
+            experts: None,
         };
         config_json::check(&shape)?;
         Ok(shape)

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use kit::show::svg::{Anchor, Page, Point, WIDTH, filled, rank_colour};
 use shardlab::data::Corpus;
 use shardlab::model::{Auxiliary, Balance, Gpt, Pass};
-use shardlab::plan::{Experts, Family};
+use shardlab::plan::Experts;
 use shardlab::train::Config;
 
 const RANKS: usize = 4;
@@ -19,12 +19,12 @@ fn copies() -> Result<Vec<Vec<u64>>> {
     let corpus = Corpus::embedded()?;
     let mut config = Config::small(RANKS, &corpus);
     let experts = Experts {
-        number: EXPERTS,
-        chosen: CHOSEN,
+        count: EXPERTS,
+        top_k: CHOSEN,
         normalized: true,
         ..Experts::default()
     };
-    config.shape.family = Family::GptExperts { ffn: 2 * config.shape.embd, experts };
+    config.shape.experts = Some(Experts { ffn: 2 * config.shape.embd, ..experts });
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(config.seed);
     let of_rank = |rank: usize| {

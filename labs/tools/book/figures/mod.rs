@@ -80,6 +80,7 @@ const BABY: ModelShape = ModelShape {
     heads: 4,
     embd: 128,
     family: Family::Gpt,
+    experts: None,
 };
 
 /// Sequences in its batch.

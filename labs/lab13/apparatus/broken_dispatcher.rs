@@ -3,23 +3,23 @@
 use super::broken::Break;
 use candle_core::{Error, Result};
 use shardlab::comm::Comm;
-use shardlab::model::{Arriving, Counts, Deliver, Pass};
+use shardlab::model::{Counts, Dispatching, Pass, TokenDispatcher};
 use shardlab::tensor::{Activation, picked};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The library's way, but for one mistake.
-pub struct BrokenDelivery {
+pub struct BrokenDispatcher {
     pub broken: Break,
-    pub right: Arc<dyn Deliver>,
+    pub right: Arc<dyn TokenDispatcher>,
     /// The ranks that share the experts.
     pub group: Comm,
     /// Copies that were counted on the way.
     pub counted: Arc<AtomicU64>,
 }
 
-impl Deliver for BrokenDelivery {
-    fn dispatch(&self, copies: Activation, counts: &[usize], pass: &Pass) -> Result<Arriving> {
+impl TokenDispatcher for BrokenDispatcher {
+    fn dispatch(&self, copies: Activation, counts: &[usize], pass: &Pass) -> Result<Dispatching> {
         match self.broken {
             // A layer that counts where it dispatches counts again when it runs again.
             Break::CountedTwice => {
@@ -46,7 +46,7 @@ impl Deliver for BrokenDelivery {
     }
 }
 
-impl BrokenDelivery {
+impl BrokenDispatcher {
     /// Sends each rank a buffer as large as this rank's largest part. Ranks whose largest parts
     /// have equal lengths get through.
     fn exchange_padded(&self, copies: &Activation, counts: &[usize]) -> Result<()> {
