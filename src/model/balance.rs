@@ -390,6 +390,21 @@ mod tests {
 
     const CHOSEN: [u32; 8] = [0, 1, 0, 2, 1, 0, 0, 1];
 
+    /// Two experts for each of two tokens, of which the second would have another one.
+    #[test]
+    fn choices_that_are_replayed_take_the_place_of_own_ones() {
+        let balance = Balance::new(Auxiliary::default());
+        let own = [0, 1, 0, 2];
+        assert_eq!(balance.replayed("first", &own, 2).unwrap(), None);
+        assert_eq!(balance.others(), 0);
+        let replayed = vec![1, 0, 0, 1];
+        balance.replay([("first".to_string(), replayed.clone())].into());
+        assert_eq!(balance.replayed("first", &own, 2).unwrap(), Some(replayed));
+        assert_eq!(balance.others(), 1);
+        let error = balance.replayed("first", &own[..2], 2).unwrap_err().to_string();
+        assert!(error.contains("chooses 2 experts, and 4 are replayed"), "{error}");
+    }
+
     fn logits() -> Vec<f32> {
         (0..12).map(|i| ((i * i % 7) as f32 - 3.0) / 2.0).collect()
     }

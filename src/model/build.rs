@@ -249,5 +249,10 @@ mod tests {
         assert_eq!(run(&*plain), run(&*tiles));
         assert_eq!(*whole.gradients(), *tiled.gradients());
         assert!(whole.gradients().iter().any(|&g| g != 0.0));
+        // Attention's matrices stay whole.
+        let others = Params::new();
+        let matrix = Whole::new("qkv", &[6, 5], Init::Normal(1.0));
+        Tiled(3).linear(&others, matrix, Role::AttentionIn).unwrap();
+        assert_eq!(others.specs().len(), 1);
     }
 }

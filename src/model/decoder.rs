@@ -323,7 +323,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::stories260k;
+    use crate::plan::{Experts, Selection, stories260k};
 
     /// The list that all counts go over is the list of what a model declares, in the same order.
     #[test]
@@ -335,7 +335,19 @@ mod tests {
         untied.tied = false;
         let untied = ModelShape { family: Family::Llama(untied), ..llama };
         let gpt = ModelShape { family: Family::Gpt, ..llama };
-        for shape in [gpt, llama, untied] {
+        let selection = Selection { bias: true, ..Selection::default() };
+        let experts = Experts {
+            count: 2,
+            top_k: 1,
+            ffn: 8,
+            shared: 1,
+            dense_layers: 1,
+            selection,
+            ..Experts::default()
+        };
+        let [of_gpt, of_llama] =
+            [gpt, llama].map(|shape| ModelShape { experts: Some(experts), ..shape });
+        for shape in [gpt, llama, untied, of_gpt, of_llama] {
             let model = Decoder::new(&shape).unwrap();
             let declared: Vec<Named> = model
                 .params

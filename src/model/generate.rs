@@ -62,6 +62,7 @@ mod tests {
         assert_eq!(count(1.0), 750);
         assert_eq!(count(0.5), 900);
         assert!((0..1000).all(|i| draw(&logits, 1.0, i as f64 / 1000.0) != 2));
+        assert_eq!(draw(&[f32::NAN; 3], 1.0, 0.5), 2, "a token of the vocabulary");
     }
 
     /// Every token follows from the last `block` tokens, or from all while there are fewer.

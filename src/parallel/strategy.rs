@@ -748,6 +748,9 @@ mod tests {
         assert!(error.what.contains("no experts to share"), "{error}");
         let error = read("dp=3,ep=3").check(&of(experts)).unwrap_err();
         assert_eq!(error.help, "give `experts` 3 or 6, or other ranks");
+        let few = Experts { count: 2, ..experts };
+        let error = read("dp=3,ep=3").check(&of(few)).unwrap_err();
+        assert_eq!(error.help, "give `experts` 3, or other ranks");
     }
 
     #[test]

@@ -294,5 +294,16 @@ mod tests {
             assert_eq!(all, (0..12).collect::<Vec<_>>(), "{slicing:?}");
         }
         assert_eq!(Slicing::ZigZag.slices(12, 3, 1), Slices::new([2..4, 8..10]));
+        let of_two = Slicing::ALL.map(|slicing| slicing.chunks(2));
+        assert_eq!((Slicing::ALL.map(|slicing| slicing.chunks(1)), of_two), ([1; 2], [4, 2]));
+    }
+
+    /// Of four ranks each has 25 of 100 tokens. It sends all its keys and values to three; or of
+    /// its tokens three quarters of queries, keys, values and results.
+    #[test]
+    fn what_ranks_send_is_counted() {
+        let sent = |exchange: Exchange| exchange.sent(4, 100.0, 8.0, 2.0);
+        assert_eq!(sent(Exchange::Ring), [75.0 * 2.0 * 2.0, 150.0 * 2.0 * 2.0]);
+        assert_eq!(sent(Exchange::Ulysses), [25.0 * 0.75 * 2.0 * (8.0 + 2.0); 2]);
     }
 }
