@@ -107,7 +107,7 @@ impl Mixture {
         let mut logits = tensor::linear(x, &self.router, Precision::F32)?;
         let bias = self.bias.as_ref().map(Param::value).transpose()?;
         let bias = bias.as_deref();
-        let mut ids = router::select(&logits, &self.rules, bias)?;
+        let mut ids = router::select(&logits, &self.rules, bias);
         if let Some(balance) = &pass.balance {
             ids = balance.replayed(&self.name, &ids, self.rules.top_k)?.unwrap_or(ids);
             logits = balance.watch(&self.name, &logits, &ids, self.rules.selection.scores)?;

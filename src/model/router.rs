@@ -19,29 +19,25 @@
 //! and some tokens go on without.
 
 use crate::plan::{Drops, Experts, Groups, Scores};
-use crate::tensor::{Activation, Device, Operand, Param, Tensor, TensorOp, apply};
-use candle_core::{D, Result, Shape};
+use crate::tensor::{Activation, Param, TensorOp, apply, rows};
+use candle_core::{Result, Shape};
 use std::collections::BTreeMap;
 
 /// The experts that each row of `logits` [.., experts] selects, highest score first.
-pub(super) fn select(
-    logits: &Activation,
-    rules: &Experts,
-    bias: Option<&[f32]>,
-) -> Result<Vec<u32>> {
+pub(super) fn select(logits: &Activation, rules: &Experts, bias: Option<&[f32]>) -> Vec<u32> {
     let Experts { count, top_k, selection, .. } = *rules;
     // Scores have the order of their logits, and need not be computed for it.
-    let scores = if selection.groups.is_some() || bias.is_some() {
-        let logits = tensor(logits.numbers(), logits.dims())?;
-        log_scores(&logits, selection.scores)?.exp()?.flatten_all()?.to_vec1()?
-    } else {
-        logits.numbers().to_vec()
-    };
-    let mut row = vec![0.0; count];
+    let by_scores = selection.groups.is_some() || bias.is_some();
+    let mut row = Vec::new();
     let mut places = Vec::new();
-    let mut all = Vec::with_capacity(scores.len() / count * top_k);
-    for scores in scores.chunks_exact(count) {
-        row.copy_from_slice(scores);
+    let mut all = Vec::new();
+    for logits in logits.numbers().chunks_exact(count) {
+        row.clear();
+        if by_scores {
+            row.extend(log_scores(logits, selection.scores).map(f32::exp));
+        } else {
+            row.extend_from_slice(logits);
+        }
         for (score, bias) in row.iter_mut().zip(bias.unwrap_or_default()) {
             *score += bias;
         }
@@ -50,21 +46,48 @@ pub(super) fn select(
         }
         all.extend(highest(&row, top_k, &mut places));
     }
-    Ok(all)
+    all
 }
 
 /// The logarithms of the scores of the experts `ids`, so many for each row of `logits`
-/// [.., experts]: [.., chosen]. A score itself can be too small for a number, and its logarithm
+/// [.., experts]: [.., top_k]. A score itself can be too small for a number, and its logarithm
 /// still has a gradient.
-pub(super) fn log_scores_of<X: Operand>(logits: &X, ids: &[u32], rules: &Experts) -> Result<X> {
+pub(super) fn log_scores_of(
+    logits: &Activation,
+    ids: &[u32],
+    rules: &Experts,
+) -> Result<Activation> {
     let Experts { top_k, selection, .. } = *rules;
     apply(logits, LogScores { ids: ids.to_vec(), top_k, kind: selection.scores })
 }
 
-/// By what the results of experts are multiplied, whose scores have these logarithms [.., chosen].
-pub(super) fn weights<X: Operand>(log_scores: &X, rules: &Experts) -> Result<X> {
+/// By what the results of experts are multiplied, whose scores have these logarithms [.., top_k].
+pub(super) fn weights(log_scores: &Activation, rules: &Experts) -> Result<Activation> {
     let Experts { normalized, selection, .. } = *rules;
-    apply(log_scores, Weights { normalized, factor: selection.factor })
+    apply(log_scores, Weights { normalized, factor: selection.factor as f32 })
+}
+
+/// The largest of the numbers in a softmax, and the sum of all e^(x - largest).
+fn softmax_sum(row: &[f32]) -> (f32, f32) {
+    let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    (largest, row.iter().map(|x| (x - largest).exp()).sum())
+}
+
+/// For each of a token's logits x the numbers of which its score is e^(x - largest) / sum. A
+/// sigmoid is the softmax of a logit beside a 0.
+fn scores(row: &[f32], kind: Scores) -> impl Iterator<Item = (f32, f32, f32)> {
+    let of_all = softmax_sum(row);
+    row.iter().map(move |&x| {
+        let (largest, sum) = match kind {
+            Scores::Softmax => of_all,
+            Scores::Sigmoid => softmax_sum(&[x, 0.0]),
+        };
+        (x, largest, sum)
+    })
+}
+
+fn log_scores(row: &[f32], kind: Scores) -> impl Iterator<Item = f32> {
+    scores(row, kind).map(|(x, largest, sum)| (x - largest) - sum.ln())
 }
 
 /// The logarithms of the scores of chosen experts.
@@ -74,121 +97,72 @@ struct LogScores {
     kind: Scores,
 }
 
-impl LogScores {
-    /// The table of choices for logits of shape `dims`: [.., chosen].
-    fn table(&self, dims: &[usize]) -> Result<Tensor> {
-        let outer = &dims[..dims.len() - 1];
-        Tensor::from_slice(&self.ids, [outer, &[self.top_k]].concat(), &Device::Cpu)
-    }
-}
-
 impl TensorOp for LogScores {
     const NAME: &'static str = "scores";
 
     fn forward(&self, logits: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        let scores = log_scores(&tensor(logits, dims)?, self.kind)?;
-        numbers(&scores.gather(&self.table(dims)?, D::Minus1)?)
+        let (_, experts) = rows(dims)?;
+        let mut y = Vec::with_capacity(self.ids.len());
+        for (row, ids) in logits.chunks_exact(experts).zip(self.ids.chunks_exact(self.top_k)) {
+            let all: Vec<f32> = log_scores(row, self.kind).collect();
+            y.extend(ids.iter().map(|&id| all[id as usize]));
+        }
+        Ok((y, [&dims[..dims.len() - 1], &[self.top_k]].concat().into()))
     }
 
     /// A score's logarithm is x - ln(sum): each x has its own gradient, and its part of the sum's.
     fn input_gradient(&self, logits: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
-        let logits = tensor(logits, dims)?;
-        let table = self.table(dims)?;
-        let dy = Tensor::from_slice(dy, table.shape(), &Device::Cpu)?;
-        let dx = logits.zeros_like()?.scatter_add(&table, &dy, D::Minus1)?;
-        let of_sum = match self.kind {
-            Scores::Softmax => {
-                let e = below_the_largest(&logits)?.exp()?;
-                let dsum = (dx.neg()?.sum_keepdim(D::Minus1)? / e.sum_keepdim(D::Minus1)?)?;
-                e.broadcast_mul(&dsum)?
+        let (_, experts) = rows(dims)?;
+        let mut all = vec![0.0; logits.len()];
+        let choices = self.ids.chunks_exact(self.top_k).zip(dy.chunks_exact(self.top_k));
+        let tokens = all.chunks_exact_mut(experts).zip(logits.chunks_exact(experts));
+        for ((dx, row), (ids, dy)) in tokens.zip(choices) {
+            ids.iter().zip(dy).for_each(|(&id, dy)| dx[id as usize] += dy);
+            let of_all: f32 = dx.iter().sum();
+            for (dx, (x, largest, sum)) in dx.iter_mut().zip(scores(row, self.kind)) {
+                let of_sum = match self.kind {
+                    Scores::Softmax => of_all,
+                    Scores::Sigmoid => *dx,
+                };
+                *dx -= of_sum / sum * (x - largest).exp();
             }
-            Scores::Sigmoid => {
-                let (_, e, sum) = beside_zero(&logits)?;
-                ((dx.neg()? / sum)? * e)?
-            }
-        };
-        Ok(numbers(&(dx + of_sum)?)?.0)
+        }
+        Ok(all)
     }
 }
 
 /// Weights by the logarithms of scores.
 struct Weights {
     normalized: bool,
-    factor: f64,
+    factor: f32,
 }
 
 impl TensorOp for Weights {
     const NAME: &'static str = "weights";
 
+    /// Normalized, each score is a part of their sum, which can be too small for a number, too.
     fn forward(&self, log_scores: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        let log_scores = tensor(log_scores, dims)?;
-        let weights = if self.normalized {
-            // Each score as a part of their sum, which can be too small for a number, too.
-            let scores = below_the_largest(&log_scores)?.exp()?;
-            scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)?
-        } else {
-            log_scores.exp()?
-        };
-        match self.factor {
-            1.0 => numbers(&weights),
-            factor => numbers(&(weights * factor)?),
-        }
+        let (_, top_k) = rows(dims)?;
+        let weights = log_scores.chunks_exact(top_k).flat_map(|row| {
+            let (largest, sum) = if self.normalized { softmax_sum(row) } else { (0.0, 1.0) };
+            row.iter().map(move |x| (x - largest).exp() / sum * self.factor)
+        });
+        Ok((weights.collect(), dims.into()))
     }
 
     fn input_gradient(&self, log_scores: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
-        let log_scores = tensor(log_scores, dims)?;
-        let mut dy = tensor(dy, dims)?;
-        if self.factor != 1.0 {
-            dy = (dy * self.factor)?;
+        let (_, top_k) = rows(dims)?;
+        let mut all = Vec::with_capacity(log_scores.len());
+        for (row, dy) in log_scores.chunks_exact(top_k).zip(dy.chunks_exact(top_k)) {
+            let (largest, sum) = if self.normalized { softmax_sum(row) } else { (0.0, 1.0) };
+            let scores = row.iter().map(|x| (x - largest).exp());
+            let both = scores.zip(dy.iter().map(|dy| dy * self.factor));
+            let of_sum = both.clone().map(|(score, dy)| dy * score / (sum * sum)).sum();
+            let of_sum: f32 = if self.normalized { of_sum } else { 0.0 };
+            all.extend(both.map(|(score, dy)| (dy / sum - of_sum) * score));
         }
-        if !self.normalized {
-            return Ok(numbers(&(dy * log_scores.exp()?)?)?.0);
-        }
-        let scores = below_the_largest(&log_scores)?.exp()?;
-        let sum = scores.sum_keepdim(D::Minus1)?;
-        let dsum = (&dy * &scores)?.broadcast_div(&sum.sqr()?)?.neg()?.sum_keepdim(D::Minus1)?;
-        let dscores = dy.broadcast_div(&sum)?.broadcast_add(&dsum)?;
-        Ok(numbers(&(dscores * scores)?)?.0)
+        Ok(all)
     }
-}
-
-/// For candle's functions of rows. No graph follows.
-fn tensor(x: &[f32], dims: &[usize]) -> Result<Tensor> {
-    Tensor::from_slice(x, dims, &Device::Cpu)
-}
-
-fn numbers(x: &Tensor) -> Result<(Vec<f32>, Shape)> {
-    Ok((x.flatten_all()?.to_vec1()?, x.shape().clone()))
-}
-
-/// The logarithms of the scores of `logits` [.., experts]. A sigmoid is the softmax of a logit
-/// beside a 0: both are e^x over a sum, whose largest term is taken out first.
-fn log_scores(logits: &Tensor, kind: Scores) -> Result<Tensor> {
-    match kind {
-        Scores::Softmax => {
-            let x = below_the_largest(logits)?;
-            x.broadcast_sub(&x.exp()?.sum_keepdim(D::Minus1)?.log()?)
-        }
-        Scores::Sigmoid => {
-            let (x, _, sum) = beside_zero(logits)?;
-            x - sum.log()?
-        }
-    }
-}
-
-/// For each logit x less the larger of x and 0; e to that power; and the sum of this and of what a
-/// 0 beside the logit has.
-fn beside_zero(logits: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
-    let largest = logits.relu()?;
-    let x = (logits - &largest)?;
-    let e = x.exp()?;
-    let sum = (&e + largest.neg()?.exp()?)?;
-    Ok((x, e, sum))
-}
-
-/// Each row of `x`, less its largest number.
-fn below_the_largest(x: &Tensor) -> Result<Tensor> {
-    x.broadcast_sub(&x.max_keepdim(D::Minus1)?)
 }
 
 /// Whether each of the choices `chosen` is among the `most` that its expert takes.
@@ -281,7 +255,6 @@ mod tests {
     use crate::optim::global_norm;
     use crate::plan::{Capacity, Selection};
     use crate::tensor::{Init, Params};
-    use candle_core::Var;
 
     #[test]
     fn the_highest_come_first_and_of_equals_the_first() {
@@ -304,7 +277,7 @@ mod tests {
     fn selected(logits: &[f32], rules: &Experts, bias: Option<&[f32]>) -> Vec<u32> {
         let shape = (logits.len() / rules.count, rules.count);
         let logits = Activation::new(logits.to_vec(), shape).unwrap();
-        select(&logits, rules, bias).unwrap()
+        select(&logits, rules, bias)
     }
 
     /// The second group has the best two together, though the first has the best one.
@@ -325,15 +298,14 @@ mod tests {
 
     #[test]
     fn a_bias_selects_and_does_not_weigh() {
-        let logits = Tensor::new(&[[0.0f32, 1.0, 2.0, 3.0]], &Device::Cpu).unwrap();
+        let logits = Activation::new(vec![0.0, 1.0, 2.0, 3.0], (1, 4)).unwrap();
         let selection = Selection { scores: Scores::Sigmoid, factor: 2.5, ..Selection::default() };
         let rules = rules(2, selection);
         let ids = selected(&[0.0, 1.0, 2.0, 3.0], &rules, Some(&[1.0, 0.0, 0.0, 0.0]));
         assert_eq!(ids, [0, 3]);
         let found = weights(&log_scores_of(&logits, &ids, &rules).unwrap(), &rules).unwrap();
-        let found = found.to_vec2::<f32>().unwrap();
         let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
-        for (found, logit) in found[0].iter().zip([0.0, 3.0]) {
+        for (found, logit) in found.numbers().iter().zip([0.0, 3.0]) {
             assert!((found - 2.5 * sigmoid(logit)).abs() < 1e-6, "{found}");
         }
     }
@@ -341,12 +313,10 @@ mod tests {
     /// The weights of the experts `ids` of four `logits`, and the gradient of the logits where the
     /// first weight counts once, the second twice.
     fn weighed(logits: [f32; 4], ids: [u32; 2], rules: &Experts) -> (Vec<f32>, Vec<f32>) {
-        let x = Var::from_slice(&logits, (1, 4), &Device::Cpu).unwrap();
-        let weights = weights(&log_scores_of(x.as_tensor(), &ids, rules).unwrap(), rules).unwrap();
-        let counted = weights.broadcast_mul(&Tensor::new(&[1f32, 2.0], &Device::Cpu).unwrap());
-        let gradients = counted.unwrap().sum_all().unwrap().backward().unwrap();
-        let numbers = |x: &Tensor| x.flatten_all().unwrap().to_vec1().unwrap();
-        (numbers(&weights), numbers(gradients.get(&x).unwrap()))
+        let x = Activation::start(logits.to_vec(), (1, 4)).unwrap();
+        let weights = weights(&log_scores_of(&x, &ids, rules).unwrap(), rules).unwrap();
+        let found = weights.numbers().to_vec();
+        (found, weights.backward(vec![1.0, 2.0], None).unwrap().of(&x).unwrap())
     }
 
     /// The same in f64, with the formulas of the definition.
