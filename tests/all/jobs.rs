@@ -906,15 +906,18 @@ fn the_launcher_is_the_one_that_is_there() {
     // Slurm sets it by itself in salloc's shell.
     assert_eq!(found(&slurm, &[("SLURM_MPI_TYPE", "none")], &both), by(Some("pmix")));
     assert_eq!(found(&slurm, &[], &[&srun[..1], &ompi[..]].concat()), SRUN);
-    // MPICH's descendants need a name where the site has no default.
+    // MPICH's descendants need a name where the site has no default, or one that is not theirs.
     let with_pmi2 = ("srun --mpi=list", "MPI plugin types are...\n\tcray_shasta\n\tpmi2\n\tnone");
     let site = |default| ("scontrol show config", default);
     for (default, mpi) in [
         (site("LogLevel = info\nMpiDefault              = none\n"), Some("pmi2")),
-        (site("MpiDefault              = pmix\nX = none\n"), None),
+        (site("MpiDefault              = pmix_v4\nX = none\n"), Some("pmi2")),
+        (site("MpiDefault              = cray_shasta\nX = none\n"), None),
     ] {
         let programs = [&srun[..1], &[with_pmi2, default], &hydra[..]].concat();
         assert_eq!(found(&slurm, &[], &programs), by(mpi), "{default:?}");
+        let none = [("SLURM_MPI_TYPE", "none")];
+        assert_eq!(found(&slurm, &none, &programs), by(Some("pmi2")), "{default:?}");
     }
     // A step's CPUs are the shell's own; before 20.11 they were everyone's.
     let step = Job { is_step: true, ..slurm.clone() };

@@ -62,6 +62,8 @@ CASES = [
     case("a shell of a whole node", "srun -N1 --exclusive --pty", expect=[1]),
     case("two groups", "sbatch -N1 -n2 : -N1 -n3", expect=[2], says="the nodes of one group"),
     case("MPICH", "sbatch -N2 -n4", mpi="HYDRA build details:", expect=[3, 1], says="--mpi=pmi2"),
+    case("MPICH, none by variable", "sbatch -N1 -n2", mpi="HYDRA build details:", before="export SLURM_MPI_TYPE=none", expect=[2], says="--mpi=pmi2"),
+    case("more than tasks a node", "sbatch -N1 -n1 -c4", flags="--per-node 4", expect=[4], says="-c 1"),
     case("MPICH, another default", "sbatch -N1 -n2", mpi="HYDRA build details:", before="export SLURM_MPI_TYPE=pmi2", expect=[2]),
 ]
 

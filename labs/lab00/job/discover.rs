@@ -353,15 +353,21 @@ impl Search<'_> {
         // PBS has no such variable: its NCPUS and OMP_NUM_THREADS are the CPUs of a whole chunk,
         // unless the script changes them.
         if self.scheduler == Some(Scheduler::Slurm) {
-            if let Some(depth) = self.environment.number("SLURM_CPUS_PER_TASK")? {
-                return Ok((depth, "SLURM_CPUS_PER_TASK".into()));
-            }
             // srun's -c counts the same CPUs: cores at one site, hardware threads at a different
             // one.
-            if let Some((cpus, list)) = self.of_job("SLURM_JOB_CPUS_PER_NODE", nodes) {
+            let of_nodes = self.of_job("SLURM_JOB_CPUS_PER_NODE", nodes).map(|(cpus, list)| {
                 let each = cpus.iter().zip(slots).map(|(cpus, &slots)| cpus / slots.max(1));
                 let depth = each.min().unwrap_or(1).max(1);
-                return Ok((depth, format!("SLURM_JOB_CPUS_PER_NODE={list} / ranks of a node")));
+                (depth, format!("SLURM_JOB_CPUS_PER_NODE={list} / ranks of a node"))
+            });
+            // Flags can put more ranks on a node than the job has tasks there.
+            let fewer = of_nodes.as_ref().filter(|_| self.flags.per_node.is_some());
+            let fits = |depth: &usize| fewer.is_none_or(|(cpus, _)| depth <= cpus);
+            if let Some(depth) = self.environment.number("SLURM_CPUS_PER_TASK")?.filter(fits) {
+                return Ok((depth, "SLURM_CPUS_PER_TASK".into()));
+            }
+            if let Some(found) = of_nodes {
+                return Ok(found);
             }
             // In a step it counts hardware threads also where the job was given cores.
             if let Some(cpus) = self.environment.number("SLURM_CPUS_ON_NODE")? {

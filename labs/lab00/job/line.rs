@@ -93,18 +93,25 @@ impl Launcher {
             }
             let lists = |name| has(ask("srun", &["--mpi=list"]), name);
             // Slurm itself sets none in salloc's shell. Anything else is the user's own choice.
-            let chosen = env("SLURM_MPI_TYPE").is_some_and(|name| name != "none");
+            let by_variable = env("SLURM_MPI_TYPE");
+            let chosen = by_variable.as_ref().is_some_and(|name| name != "none");
             let mpi = if chosen || known.is_empty() {
                 None
             } else if open_mpi.is_some() {
                 Some("pmix").filter(|name| lists(name))
             } else {
-                // MPICH's descendants work with the site's default, if there is one.
-                let nothing = |text: String| {
-                    let word = |line: &str| line.split_whitespace().eq(["MpiDefault", "=", "none"]);
-                    text.lines().any(word)
+                // MPICH's descendants work with the site's default, but for none and for pmix: each
+                // rank is then alone. The variable goes before the default.
+                let of_site = |text: String| {
+                    let value = |line: &str| {
+                        let (key, value) = line.split_once('=')?;
+                        (key.trim() == "MpiDefault").then(|| value.trim().to_string())
+                    };
+                    text.lines().find_map(value)
                 };
-                let needed = ask("scontrol", &["show", "config"]).is_some_and(nothing);
+                let default =
+                    by_variable.or_else(|| ask("scontrol", &["show", "config"]).and_then(of_site));
+                let needed = default.is_some_and(|name| name == "none" || name.starts_with("pmix"));
                 Some("pmi2").filter(|name| needed && lists(name))
             };
             // Before Slurm 20.11 all steps shared their CPUs, and there was no such flag.

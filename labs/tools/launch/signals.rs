@@ -24,8 +24,9 @@ mod system {
     use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
     /// Those that end a process. A scheduler sends SIGTERM at the end of a job's time, SIGUSR1 or
-    /// SIGUSR2 before it where it was asked to, and SIGXCPU at the end of its CPU time.
-    pub const NAMES: [Signal; 15] = {
+    /// SIGUSR2 before it where it was asked to, and SIGXCPU at the end of its
+    /// CPU time.
+    pub const NAMES: [Signal; 16] = {
         const PERSON: Option<&str> = Some("somebody stopped it");
         const SCHEDULER: Option<&str> = Some("somebody or the scheduler stopped it");
         const fn signal(number: i32, name: &'static str, why: Option<&'static str>) -> Signal {
@@ -47,6 +48,7 @@ mod system {
             signal(libc::SIGALRM, "SIGALRM", None),
             signal(libc::SIGTERM, "SIGTERM", SCHEDULER),
             signal(libc::SIGXCPU, "SIGXCPU", SCHEDULER),
+            signal(libc::SIGXFSZ, "SIGXFSZ", Some("a file was larger than it may be")),
         ]
     };
 
