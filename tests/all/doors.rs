@@ -48,12 +48,12 @@ const ROWS: [(&str, &str, &str); 19] = [
         "a_folders_tokenizer_begins_texts_and_streams_them",
     ),
     (
-        "`model.safetensors.index.json`",
-        "the header of each file",
+        "`model.safetensors.index.json`, the file of a tensor",
+        "the header of that file",
         "an_index_names_the_file_of_each_tensor",
     ),
     (
-        "`tokenizer.json`, its tokens",
+        "`tokenizer.json`, how many tokens",
         "the rows of the table",
         "a_folders_tokenizer_begins_texts_and_streams_them",
     ),
@@ -68,8 +68,8 @@ const ROWS: [(&str, &str, &str); 19] = [
         "a_scaling_that_only_one_of_two_files_knows_is_no_secret",
     ),
     (
-        "GGUF, where each tensor begins",
-        "its alignment, and the other tensors",
+        "GGUF, where each tensor begins, and its keys",
+        "its alignment, and the other tensors and keys",
         "tensors_of_a_gguf_file_stand_apart",
     ),
     (

@@ -108,7 +108,11 @@ pub fn llama(json: &str) -> Result<Described, BadInput> {
     let family = families::named("llama").filter(|_| kind == "llama").ok_or_else(|| {
         unsupported(format!("model_type is {kind}, not llama{}", strangers::traits(&keys)))
     })?;
-    let mut described = described(family, kind, &Keys(&family.filled(&keys, false)))?;
+    let read = described(family, kind, &Keys(&family.filled(&keys, false)));
+    let mut described = read.map_err(|error| match error.help.as_str() {
+        "" => unsupported(error.what),
+        _ => error,
+    })?;
     keys.size("max_position_embeddings")?;
     described.notes.extend(keys.unread(|_| false));
     described.notes.extend(described.no_length.take());
@@ -281,8 +285,13 @@ impl Keys<'_> {
     /// Refuses a list with an entry for each layer that has another length. transformers 5.24.0
     /// refuses `layer_types` so.
     fn ensure_an_entry_a_layer(&self, layers: usize) -> Result<(), BadInput> {
-        const LISTS: [&str; 4] =
-            ["layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers"];
+        const LISTS: [&str; 5] = [
+            "layer_types",
+            "mlp_layer_types",
+            "layers_block_type",
+            "no_rope_layers",
+            "attention_layers",
+        ];
         for key in LISTS {
             if let Some(Value::Array(list)) = self.get(key)
                 && list.len() != layers

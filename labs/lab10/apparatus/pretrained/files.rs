@@ -10,6 +10,8 @@ use shardlab::error::BadInput;
 use shardlab::plan::{Family, ModelShape};
 use shardlab::tensor::Spec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -123,6 +125,13 @@ impl Files {
             let what = format!("cannot read the weights in {}: {what}", path.display());
             BadInput::new(what, FETCH_AGAIN)
         };
+        let mut begins = [0; 4];
+        let opened = File::open(path).and_then(|mut file| file.read_exact(&mut begins));
+        if opened.is_ok() && &begins == b"PK\x03\x04" {
+            let what = format!("{} is a zip archive, as torch.save writes them", path.display());
+            let help = "save the tensors alone, with save_file of safetensors.torch";
+            return Err(BadInput::new(what, help));
+        }
         let map = shardlab::files::map(path).map_err(|error| bad(&error))?;
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|error| bad(&error))?;
         for (name, info) in metadata.tensors() {

@@ -119,6 +119,12 @@ fn ensure_apart(file: &[u8], content: &Content) -> Result<(), BadInput> {
         let listed = listed.unwrap_or_default();
         return again(format!("its header lists {listed} tensors, and {names} names"));
     }
+    let keys = file.get(16..24).and_then(|count| count.try_into().ok()).map(u64::from_le_bytes);
+    let different = content.metadata.len();
+    if !is_first && keys != Some(different as u64) {
+        let keys = keys.unwrap_or_default();
+        return again(format!("its header lists {keys} keys, and {different} names of such"));
+    }
     let alignment = content.metadata.get("general.alignment").and_then(|n| n.to_u32().ok());
     let alignment = u64::from(alignment.unwrap_or(32));
     let mut places: Vec<(u64, u64, &str)> = Vec::new();

@@ -631,26 +631,45 @@ fn tensors_of_a_gguf_file_stand_apart() {
     );
 }
 
-/// A name that a header lists twice: a map has one of the two.
+/// A name or a key that a header lists twice: a map has one of the two.
 #[test]
-fn a_gguf_file_names_each_tensor_once() {
+fn a_gguf_file_names_each_tensor_and_each_key_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
-    let mut written = Written::llama();
-    written
-        .tensors
-        .insert("blk.0.attn_x.weight".into(), (vec![8, 8], vec![0.5; 64]));
-    written.write(&path);
-    let mut file = std::fs::read(&path).unwrap();
-    let extra = b"blk.0.attn_x.weight";
-    let at = file.windows(extra.len()).position(|bytes| bytes == extra).unwrap();
-    file[at..at + extra.len()].copy_from_slice(b"blk.0.attn_q.weight");
-    std::fs::write(&path, file).unwrap();
-    let error = refused(&path);
-    assert!(
-        error.what.contains("its header lists") && error.help.contains("etch"),
-        "{error}"
-    );
+    let mut with_tensor = Written::llama();
+    let extra = (vec![8, 8], vec![0.5; 64]);
+    with_tensor.tensors.insert("blk.0.attn_x.weight".into(), extra);
+    let mut with_key = Written::llama();
+    let heads = with_key.metadata["llama.attention.head_count"].clone();
+    with_key.metadata.insert("llama.attention.head_coun_".into(), heads);
+    for (written, extra, again, says) in [
+        (with_tensor, "blk.0.attn_x.weight", "blk.0.attn_q.weight", " tensors, and "),
+        (
+            with_key,
+            "llama.attention.head_coun_",
+            "llama.attention.head_count",
+            " keys, and ",
+        ),
+    ] {
+        written.write(&path);
+        let mut file = std::fs::read(&path).unwrap();
+        let is_extra = |bytes: &[u8]| bytes == extra.as_bytes();
+        let at = file.windows(extra.len()).position(is_extra).unwrap();
+        file[at..at + extra.len()].copy_from_slice(again.as_bytes());
+        std::fs::write(&path, file).unwrap();
+        let error = refused(&path);
+        assert!(error.what.contains(says) && error.help.contains("etch"), "{error}");
+    }
+}
+
+/// PyTorch's own file under the name of safetensors.
+#[test]
+fn a_zip_archive_is_no_file_of_tensors() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(super::files::ONE);
+    std::fs::write(&path, b"PK\x03\x04 and so on").unwrap();
+    let error = super::files::Files::open(dir.path(), &SHAPE).map(drop).unwrap_err();
+    assert!(error.what.contains("as torch.save writes them"), "{error}");
 }
 
 /// Several files in a folder: parts of one model, a projector beside it, or a choice.
