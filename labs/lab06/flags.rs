@@ -39,10 +39,10 @@ pub struct Args {
     #[arg(long, help_heading = help::INSTEAD)]
     pub compare: bool,
     /// Print every rank's order, or one rank's, as Megatron-LM's log has it
-    #[arg(long, value_name = "RANK", help_heading = help::INSTEAD)]
+    #[arg(long, value_name = "RANK", conflicts_with = "trace", help_heading = help::INSTEAD)]
     pub print_order: Option<Option<usize>>,
     /// Let ranks choose the next pass: each by itself, until two disagree, and together
-    #[arg(long, help_heading = help::INSTEAD)]
+    #[arg(long, conflicts_with = "trace", help_heading = help::INSTEAD)]
     pub dynamic: bool,
     /// Make a mistake, and see what notices
     #[arg(long = "break", value_enum, conflicts_with = "compare", help_heading = help::BREAK)]

@@ -56,6 +56,10 @@ pub fn run(mut args: Args) -> Result<()> {
         let what = "one rank waits for no other: a pipeline has at least 2";
         return Err(BadInput::new(what, "give --stages 2 or more").into());
     }
+    if args.broken == Some(Break::EarlyRecv) && strategy.schedule() == Schedule::GPipe {
+        let what = "gpipe receives all inputs first anyway";
+        return Err(BadInput::new(what, "give --schedule 1f1b with this --break").into());
+    }
     if args.broken == Some(Break::SmallGroup) {
         strategy.chunks = strategy.chunks.max(2);
         strategy.schedule = Some(Schedule::Interleaved { group: ranks / 2 });

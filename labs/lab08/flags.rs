@@ -67,7 +67,7 @@ pub struct SurviveFlags {
     pub no_poison: bool,
     /// Find spikes of the loss in a metrics file, and exit [default: the metrics of this lab's last
     /// run]
-    #[arg(long, value_name = "FILE", help_heading = help::INSTEAD)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["metrics", "trace"], help_heading = help::INSTEAD)]
     pub find_spikes: Option<Option<PathBuf>>,
     /// Train once and print the first and last tokens of every micro-batch that rank 0 draws
     #[arg(long, conflicts_with = "RestartFlags", help_heading = help::OUTPUT, hide_short_help = true)]
@@ -80,7 +80,7 @@ pub struct SurviveFlags {
     pub log_skipped: bool,
     /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder]. Not
     /// where a restart would overwrite it
-    #[arg(long, value_name = "FILE", conflicts_with = "RestartFlags", help_heading = help::OUTPUT)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["RestartFlags", "stall"], help_heading = help::OUTPUT)]
     pub metrics: Option<PathBuf>,
     /// Write every rank's steps to this file, for ui.perfetto.dev: those of the first training, if
     /// there are several

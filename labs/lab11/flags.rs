@@ -71,7 +71,7 @@ pub struct DecideFlags {
     #[arg(long, value_name = "NUMBER", default_value_t = 5, help_heading = help::OUTPUT)]
     pub top: usize,
     /// Print JSON for tools
-    #[arg(long, conflicts_with = "published", help_heading = help::OUTPUT)]
+    #[arg(long, conflicts_with_all = ["published", "presets", "help_cluster"], help_heading = help::OUTPUT)]
     pub json: bool,
     /// Print every published run beside the planner's figure
     #[arg(long, help_heading = help::INSTEAD)]

@@ -75,7 +75,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let exchanges = match (given, args.broken) {
         (Some(_), _) => Vec::new(),
         (_, Some(broken)) => {
-            broken.ensure_made_by(args.context.comm)?;
+            broken.ensure_made_by(args.context.comm, args.context.documents)?;
             vec![Strategy { exchange: args.context.comm, ..alone }]
         }
         _ => Exchange::ALL.map(|exchange| Strategy { exchange, ..alone }).to_vec(),

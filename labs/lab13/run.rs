@@ -81,7 +81,7 @@ pub fn run(mut args: Args) -> Result<()> {
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
     config.auxiliary = args.experts.auxiliary();
     if let Some(broken) = args.broken {
-        broken.ensure_made(&rules, ranks, config.steps)?;
+        broken.ensure_made(&rules, &config.auxiliary, ranks, config.steps)?;
         strategy = broken.strategy(strategy);
         config.auxiliary = broken.auxiliary(config.auxiliary);
         config = broken.config(config);
@@ -109,10 +109,8 @@ pub fn run(mut args: Args) -> Result<()> {
     footprint.ensure_fits(free)?;
     if launch::is_first_process() {
         // Refused before the work, not after it.
-        MetricsFile::create(lab.args.metrics.as_deref())?;
-        if let Some(path) = &lab.args.svg {
-            output::ensure_writable("svg", path)?;
-        }
+        let Args { metrics, svg, .. } = &lab.args;
+        output::ensure_all_writable(&[("metrics", metrics.as_deref()), ("svg", svg.as_deref())])?;
         introduce(&lab);
     }
     launch::one_compute_thread_a_rank();

@@ -11,6 +11,21 @@ pub fn ensure_writable(flag: &str, path: &Path) -> Result<(), BadInput> {
     open(OpenOptions::new().write(true).create(true).truncate(false), flag, path).map(drop)
 }
 
+/// Refuses files that flags name, if one cannot be written or two are the same. What is in them
+/// stays.
+pub fn ensure_all_writable(files: &[(&str, Option<&Path>)]) -> Result<(), BadInput> {
+    let mut seen: Vec<(&str, &Path)> = Vec::new();
+    for (flag, path) in files.iter().filter_map(|(flag, path)| Some((*flag, (*path)?))) {
+        if let Some((other, _)) = seen.iter().find(|(_, other)| *other == path) {
+            let what = format!("--{other} and --{flag} name the same file, {}", path.display());
+            return Err(BadInput::new(what, "give each a file of its own"));
+        }
+        ensure_writable(flag, path)?;
+        seen.push((flag, path));
+    }
+    Ok(())
+}
+
 /// Creates the file that `flag` names, empty.
 pub(super) fn create(flag: &str, path: &Path) -> Result<File, BadInput> {
     open(OpenOptions::new().write(true).create(true).truncate(true), flag, path)

@@ -2,6 +2,7 @@
 
 use super::clock::{Clock, StepTimes};
 use super::metrics::MetricsFile;
+use super::output;
 use super::trace::Trace;
 use crate::flags::LogFlags;
 use crate::show::{Screen, folded, significant, thousands};
@@ -174,6 +175,10 @@ impl<'a, R: Record> Records<'a, R> {
     /// Without `log` there are none. All ranks call it.
     pub fn open(comm: &Comm, screen: &'a Screen, log: Option<&LogFlags>) -> Result<Records<'a, R>> {
         let metrics = log.and_then(|log| log.metrics.as_deref());
+        let trace = log.and_then(|log| log.trace.as_deref());
+        if comm.rank() == 0 {
+            output::ensure_all_writable(&[("metrics", metrics), ("trace", trace)])?;
+        }
         let metrics = MetricsFile::create(metrics.filter(|_| comm.rank() == 0))?;
         Ok(Records {
             all: Vec::new(),
@@ -182,7 +187,7 @@ impl<'a, R: Record> Records<'a, R> {
             log_all_ranks: log.is_some_and(|log| log.log_all_ranks),
             per_gpu: log.is_some_and(|log| log.all),
             metrics,
-            trace: Trace::new(comm, log.and_then(|log| log.trace.as_deref()))?,
+            trace: Trace::new(comm, trace)?,
         })
     }
 

@@ -10,8 +10,16 @@ static PRINTED: AtomicUsize = AtomicUsize::new(0);
 /// The picture, and the lines that were printed before it.
 static PICTURE: Mutex<Option<(&str, usize)>> = Mutex::new(None);
 
+/// Counts the lines of a text, which ends with one more line's end than it shows.
 pub(super) fn count(text: &str) {
-    PRINTED.fetch_add(text.lines().count().max(1), Relaxed);
+    let lines = |text: &str| text.matches('\n').count();
+    let before = PRINTED.fetch_add(lines(text) + 1, Relaxed);
+    if let Some((_, begins)) = &mut *PICTURE.lock().unwrap_or_else(PoisonError::into_inner)
+        && *begins == before
+    {
+        // The empty lines above the picture are none of it.
+        *begins += lines(&text[..text.len() - text.trim_start_matches('\n').len()]);
+    }
 }
 
 /// Notes that `what` a reader should look at is printed next.
@@ -23,7 +31,23 @@ pub fn picture(what: &'static str) {
 /// screen.
 pub fn line(more: usize) -> Option<String> {
     let (what, before) = (*PICTURE.lock().unwrap_or_else(PoisonError::into_inner))?;
-    // The line itself, and the prompt.
-    let lines = PRINTED.load(Relaxed) - before + more + 1;
-    (lines + 1 > height_of_stdout()?).then(|| format!("{what} begins {lines} lines above."))
+    let lines = PRINTED.load(Relaxed) - before + more;
+    // With that line itself, and the prompt.
+    (lines + 2 > height_of_stdout()?).then(|| format!("{what} begins {lines} lines above."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of three lines with one above and one below.
+    #[test]
+    fn all_lines_are_counted() {
+        let printed = || PRINTED.load(Relaxed);
+        let start = printed();
+        picture("It");
+        count("\nfirst\nsecond\nthird\n");
+        let (_, begins) = PICTURE.lock().unwrap().unwrap();
+        assert_eq!((begins - start, printed() - begins), (1, 4));
+    }
 }

@@ -30,11 +30,15 @@ pub enum Break {
 }
 
 impl Break {
-    /// Refuses an exchange that cannot make it.
+    /// Refuses an exchange, or a number of documents in a sequence, with which it is none.
     ///
     /// # Errors
-    /// With Ulysses, no keys come block by block.
-    pub fn ensure_made_by(self, exchange: Exchange) -> Result<(), BadInput> {
+    /// With Ulysses, no keys come block by block; and one document sees only itself.
+    pub fn ensure_made_by(self, exchange: Exchange, documents: usize) -> Result<(), BadInput> {
+        if self == Break::Documents && documents < 2 {
+            let what = "one document in a sequence attends to no other";
+            return Err(BadInput::new(what, "give --documents 2 or more with this --break"));
+        }
         let is_of_rounds = matches!(self, Break::StaleKv | Break::NoRescale | Break::Bf16Partials);
         if is_of_rounds && exchange == Exchange::Ulysses {
             let what = "this mistake is one of rounds, and ulysses has all keys in one";

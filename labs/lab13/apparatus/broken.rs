@@ -46,6 +46,7 @@ impl Break {
     pub fn ensure_made(
         self,
         experts: &Experts,
+        auxiliary: &Auxiliary,
         ranks: usize,
         steps: usize,
     ) -> Result<(), BadInput> {
@@ -55,6 +56,14 @@ impl Break {
             Break::NoBalance if experts.selection.bias => (
                 "with --bias no loss keeps the choices even".to_string(),
                 "leave --bias out with this --break".to_string(),
+            ),
+            Break::NoBalance if auxiliary.coefficient == 0.0 => (
+                "with --aux-loss 0 no loss keeps the choices even".to_string(),
+                "leave --aux-loss out with this --break".to_string(),
+            ),
+            Break::NoBalance | Break::BiasPerMicroBatch if experts.top_k == experts.count => (
+                "all experts of a token have the same load".to_string(),
+                format!("give --top {} or less with this --break", experts.count - 1),
             ),
             Break::NoBalance if steps < ENOUGH => (
                 "routers have not settled after so few steps".to_string(),

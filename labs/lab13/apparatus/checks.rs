@@ -27,8 +27,10 @@ const DRIFT: f64 = 1e-5;
 pub const UNEVEN: f64 = 2.0;
 
 /// Of so many choices one may be near a tie, which a rounding to bf16 decides: it moves a logit by
-/// 1 part in 256, and two of 8 logits are seldom so near.
+/// 1 part in 256, and two of 8 logits are seldom so near. Of few choices, one is more than its
+/// share.
 const FEW: u64 = 100;
+const SOME: u64 = 2;
 
 /// What the ranks found.
 pub struct Found {
@@ -181,7 +183,7 @@ pub fn check_training(
         let all = (choices * config.tokens_per_step() * compared) as u64;
         let others = steps.iter().take(compared).map(|step| step.others).sum::<u64>();
         checks.check(
-            others < all / FEW,
+            others <= all / FEW + SOME,
             "choices that only a rounding would change",
             &format!("{} of {}", thousands(others), thousands(all)),
             "routers would choose other experts than one rank's",

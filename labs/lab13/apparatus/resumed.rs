@@ -9,7 +9,7 @@ use shardlab::difference::same_bits;
 use shardlab::parallel::Strategy;
 use shardlab::train::Training;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Steps before the checkpoint.
@@ -32,6 +32,7 @@ pub fn resumed(job: &Job, strategy: &Strategy, world: &Comm, dir: &Path) -> Resu
         remove_left(dir);
     }
     let dir = dir.join(format!("{FOLDER}{}", number[0]));
+    let _removed = Removed(Some(&dir).filter(|_| world.rank() == 0));
     let mut first = job.begin(strategy, world)?.training;
     let checkpoints = Checkpoints::new(&dir, 1, first.job(job.text), world).scratch();
     for step in 0..BEFORE {
@@ -55,11 +56,16 @@ pub fn resumed(job: &Job, strategy: &Strategy, world: &Comm, dir: &Path) -> Resu
     let mut lost = [specs.iter().filter(|spec| differs(spec.range())).count() as u64];
     world.all_reduce(&mut lost, Reduce::Sum)?;
     drop(checkpoints);
-    if world.rank() == 0 {
-        std::fs::remove_dir_all(&dir)
-            .with_context(|| format!("cannot remove {}", dir.display()))?;
-    }
     Ok(lost[0] as usize)
+}
+
+/// A folder that goes when this does, also where a disk was full.
+struct Removed<'a>(Option<&'a PathBuf>);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        self.0.map(|folder| std::fs::remove_dir_all(folder).ok());
+    }
 }
 
 /// Removes the folders of runs that were killed.
