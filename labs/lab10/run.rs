@@ -8,7 +8,6 @@ use crate::flags::{Args, Break, LibraryFlags};
 use crate::lesson::compare_losses;
 use anyhow::Result;
 use kit::OtherWork;
-use kit::flags::ensure_ranks_can_differ;
 use kit::show::{self, Screen, complain, thousands};
 use kit::{Beside, Checks, Lesson, Peaks, report};
 use shardlab::launch;
@@ -74,7 +73,6 @@ pub fn run(args: Args) -> Result<()> {
     let is_fixed = asked.is_some() || launch::is_mpi();
     let lab = Lab { flags, model, ranks, is_fixed, harness, screen, lesson };
     if lab.flags.broken == Some(Break::LocalAsGlobal) {
-        ensure_ranks_can_differ(true, ranks)?;
         return lab.walk_local_as_global(args.run.dry_run);
     }
     let own = lab.flags.own_strategy(given, lab.ranks)?;

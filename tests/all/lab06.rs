@@ -17,8 +17,6 @@ fn every_job_passes_the_checks() {
         "--schedule zero-bubble",
         "--stages 2 --micro-batches 1 --dropout 0.1",
         "--compare --micro-batches 3",
-        // All inputs come before the first backward pass anyway.
-        "--break early-recv --schedule gpipe",
     ] {
         passes("lab06", &[&format!("{SMALL} {flags}")]);
     }

@@ -125,9 +125,7 @@ impl Files {
             let what = format!("cannot read the weights in {}: {what}", path.display());
             BadInput::new(what, FETCH_AGAIN)
         };
-        let mut begins = [0; 4];
-        let opened = File::open(path).and_then(|mut file| file.read_exact(&mut begins));
-        if opened.is_ok() && &begins == b"PK\x03\x04" {
+        if is_zip(path) {
             let what = format!("{} is a zip archive, as torch.save writes them", path.display());
             let help = "save the tensors alone, with save_file of safetensors.torch";
             return Err(BadInput::new(what, help));
@@ -241,4 +239,12 @@ fn indexed(index: &Path) -> Result<BTreeMap<String, String>, BadInput> {
         files.insert(tensor.clone(), name.to_string());
     }
     Ok(files)
+}
+
+/// Whether a file begins as a zip archive. Only a file is opened: a pipe would wait for a writer.
+fn is_zip(path: &Path) -> bool {
+    let mut begins = [0; 4];
+    path.is_file()
+        && File::open(path).and_then(|mut file| file.read_exact(&mut begins)).is_ok()
+        && &begins == b"PK\x03\x04"
 }
