@@ -42,8 +42,8 @@ pub use mlp::LinearStack;
 ///
 /// let text = Corpus::new("a line", &"to be or not to be, ".repeat(20))?;
 /// let vocabulary = text.vocabulary.size();
-/// let family = Family::Gpt;
-/// let shape = ModelShape { vocabulary, block: 16, layers: 1, heads: 2, embd: 32, family };
+/// let (heads, embd, family, experts) = (2, 32, Family::Gpt, None);
+/// let shape = ModelShape { vocabulary, block: 16, layers: 1, heads, embd, family, experts };
 /// let gpt = Gpt::new(&shape)?;
 /// gpt.params.allocate(1337);
 /// let mut adamw = AdamW::new(AdamWConfig::default(), &gpt.params);
