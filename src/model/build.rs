@@ -29,9 +29,12 @@ pub enum Role {
 
 /// A parameter of block `layer`, by its name inside of the block.
 pub(super) fn whole(shape: &ModelShape, layer: usize, name: &str, init: Init) -> Whole {
-    let part = shape.block_parameter(layer, name).part;
-    let (name, dims) = shape.block_named(layer, name);
-    Whole { part, ..Whole::new(name, &dims, init) }
+    let parameter = shape.block_parameter(layer, name);
+    let name = format!("{}.{name}", shape.block_name(layer));
+    Whole {
+        part: parameter.part,
+        ..Whole::new(name, &parameter.dims(), init)
+    }
 }
 
 /// Declares the bias by which a block's `router` selects, if it has one. `whole` describes a
