@@ -61,12 +61,15 @@ impl<T: Stored> Reduction<T> for OwnerReduce {
     /// Sends each owner its slice of the gradients of one bucket.
     fn start(&self, params: &Params, step: &mut Averaging<T>, bucket: usize) -> comm::Result<()> {
         let range = self.ranges[bucket].clone();
+        let group = self.groups.iter().find(|group| group.whole().contains(&range.start));
+        let comm = self.replicas.of(group.is_some_and(|group| group.expert));
+        if comm.size() == 1 && !step.keeps_shard() {
+            return Ok(()); // the flat buffer has the average already
+        }
         let flat = || params.stored_gradients::<T>()[range.clone()].to_vec();
         let mut gradients = step.take(bucket).unwrap_or_else(flat);
-        let group = self.groups.iter().find(|group| group.whole().contains(&range.start));
         let owners: Vec<_> =
             group.into_iter().flat_map(|group| group.owners(range.clone())).collect();
-        let comm = self.replicas.of(group.is_some_and(|group| group.expert));
         // From the bucket's end to its start, so that splitting off a slice copies only that slice.
         for (owner, owned) in owners.into_iter().rev() {
             let slice = match owned.start - range.start {

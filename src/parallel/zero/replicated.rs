@@ -202,7 +202,8 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
     }
 
     fn all_gather_values(&mut self) -> Result<()> {
-        if self.stage == Stage::Ddp {
+        let updates_all = |group: &FlatGroup| self.replicas.of(group.expert).size() == 1;
+        if self.stage == Stage::Ddp || self.groups.iter().all(updates_all) {
             return Ok(()); // every rank has updated all of them
         }
         let mut left = match self.params.set_values(Storage::Unallocated) {
