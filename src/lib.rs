@@ -16,25 +16,22 @@
 //! ```
 //!
 //! The labs (`labs/labNN/lesson.rs`) are the lessons. This library holds the mechanisms, one
-//! concept per file. The table lists the rooms in reading order. Each room uses only rooms above
-//! it:
+//! concept per file. What is known of a job before a tensor is made lies below it, in the package
+//! `shapes`: a model's shape, and a strategy with its schedule. The table lists the rooms in
+//! reading order. Each room uses only rooms above it:
 //!
 //! | room | what it is for |
 //! |---|---|
 //! | [`allocator`] | counts the bytes of each thread, in programs that install it |
-//! | [`units`] | one number as people write it |
 //! | [`notice`] | errors and notices, on stderr |
 //! | [`simd`] | loops in the machine's own vector instructions |
-//! | [`named`] | enums whose values have names |
-//! | [`error`] | input that a lab refuses, and exit codes |
 //! | [`difference`] | how far apart two vectors are: no NaN and no missing element is overlooked |
-//! | [`files`] | opens files that someone else wrote; replaces a file by a whole one |
 //! | [`sha256`] | the hash by which files and models are compared |
 //! | [`comm`] | communication between ranks: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the launcher around them, and this machine's memory, cores and name |
 //! | `memory` | what a step frees is kept, and large blocks lie in large pages |
 //! | [`mesh`] | the ranks of a job in groups, one for each way in which it is divided |
-//! | [`plan`] | computes a model's parameters, memory and FLOPs, and its time on a network; no tensors |
+//! | [`plan`] | a model's shape and what follows from it, and a collective's time on a network that is not here |
 //! | [`tensor`] | adds to candle what training on a CPU needs: operations with a backward pass, flat parameters |
 //! | [`data`] | text as tokens (or random numbers), and each rank's batches |
 //! | [`model`] | models, composed of layers that a builder supplies |
@@ -48,13 +45,10 @@ pub mod checkpoint;
 pub mod comm;
 pub mod data;
 pub mod difference;
-pub mod error;
-pub mod files;
 pub mod launch;
 mod memory;
 pub mod mesh;
 pub mod model;
-pub mod named;
 pub mod notice;
 pub mod optim;
 pub mod parallel;
@@ -63,7 +57,8 @@ pub mod sha256;
 pub mod simd;
 pub mod tensor;
 pub mod train;
-pub mod units;
+
+pub use shapes::{error, files, named, units};
 
 /// The result that labs, exercises and notebook cells return.
 pub use anyhow::Result;

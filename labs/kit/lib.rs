@@ -7,13 +7,13 @@
 //! - `flags/`: the command line, its flags and its help
 //! - `record/`: what a run writes down and shows of itself
 //! - `checks/`: do all ranks train what one rank would?
-//! - `models/`: published models' numbers
+//! - `number_format.rs`: what numbers become in 16 and 8 bits
 
 mod checks;
 mod course;
 pub mod flags;
 pub mod machine;
-mod models;
+pub mod number_format;
 mod process;
 mod record;
 pub mod show;
@@ -28,7 +28,6 @@ pub use flags::{
     StrategyFlag, TrainFlags, ZeroFlags, arguments, explain, help, lab, main,
 };
 pub use machine::{Footprint, OtherWork, Peaks, Resources, does_not_fit, neighbours, place};
-pub use models::{config_json, llamas, number_format};
 pub use process::{RESTART_COUNT, commands, reader, restart_count, signals};
 pub use record::{
     Clock, Evaluation, Journal, Lap, MetricsFile, Part, Rates, StepRecord, StepTimes, Steps,

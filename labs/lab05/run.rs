@@ -11,7 +11,8 @@ use kit::{Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, report};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::mesh::Axis;
-use shardlab::parallel::{Strategy, TensorParallel, ZeroConfig};
+use shardlab::parallel::strategy::ensure_tensor;
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::train::{self, Config, Setup};
 use shardlab::{checkpoint, launch};
 
@@ -60,7 +61,7 @@ pub fn run(mut args: Args) -> Result<()> {
     args.train.take(&strategy);
     let config = args.train.resolve(strategy.data, steps, &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
-    TensorParallel::check(&config.shape, strategy.tensor, strategy.sequence || !full)?;
+    ensure_tensor(&config.shape, strategy.tensor, strategy.sequence || !full)?;
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     let zero = args.zero.resolve(&config)?;

@@ -21,7 +21,7 @@ pub use apparatus::{
     run_distributed_benchmark, source, stages,
 };
 pub use flags::Args;
-pub use kit::config_json::to_config;
 pub use kit::{self, Peaks};
 pub use prediction::prediction;
 pub use run::run;
+pub use shapes::config_json::to_config;

@@ -1,11 +1,11 @@
 //! lab11's flags: the job that a reader asks about, and what to print of it.
 
-use crate::planner::{ModelOfJob, read_cluster};
-use crate::strategy::{Cluster, Device, Program, Strategy, TOKENS, TrainingJob, networks};
+use crate::apparatus::ModelOfJob;
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
-use kit::flags::ensure_runs;
+use kit::flags::{ensure_runs, one_of};
 use kit::help;
+use planner::{Cluster, Device, Program, Strategy, TOKENS, TrainingJob, networks, read_cluster};
 use shardlab::error::BadInput;
 use shardlab::plan::{BytesEach, ModelShape};
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ pub struct DecideFlags {
     #[arg(long, hide_short_help = true, help_heading = help::STRATEGY)]
     pub keep_scores: bool,
     /// The program that trains: what it keeps, gathers again and hides
-    #[arg(long, value_name = "NAME", default_value = "megatron", hide_short_help = true, help_heading = help::STRATEGY)]
+    #[arg(long, value_name = "NAME", default_value = "megatron", value_parser = one_of::<Program>(), hide_short_help = true, help_heading = help::STRATEGY)]
     pub program: Program,
     /// Cost this strategy, or say what is wrong with it: dp=16,tp=8,pp=4,zero=1,sp
     #[arg(long, value_name = "STRATEGY", help_heading = help::STRATEGY)]

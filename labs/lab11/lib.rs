@@ -15,7 +15,7 @@ pub mod lesson;
 mod prediction;
 mod run;
 
-pub use apparatus::{Found, job, likely, planner, ranking, rules, scatter, strategy};
+pub use apparatus::{Found, job, likely, ranking, rules, scatter};
 pub use flags::Args;
 pub use kit;
 pub use prediction::prediction;

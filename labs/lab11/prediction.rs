@@ -1,13 +1,13 @@
 //! What a reader predicts before the run.
 
 use crate::apparatus::Found;
-use crate::apparatus::planner::too_large;
-use crate::apparatus::strategy::{Degrees, Strategy};
 use crate::flags::Args;
 use anyhow::{Context, Result};
 use clap::Parser;
 use kit::Question;
 use kit::show::{seconds, thousands};
+use planner::too_large;
+use planner::{Degrees, Strategy};
 
 /// Plans that readers may choose beside the best one.
 const OTHERS: [&str; 4] = [

@@ -1,13 +1,13 @@
 //! What lab11 runs, in which order, and its checks.
 
-use crate::apparatus::planner::{EXAMPLE, Made, Refusal, fits, refusal};
-use crate::apparatus::strategy::{Degrees, Stage, Strategy, TrainingJob};
 use crate::apparatus::{self, Found};
 use crate::flags::Args;
 use crate::lesson::{compare_bytes, plans};
 use anyhow::{Result, ensure};
 use kit::show::{Screen, above, complain};
 use kit::{Checks, Lesson};
+use planner::{Degrees, Stage, Strategy, TrainingJob};
+use planner::{EXAMPLE, Made, Refusal, fits, refusal};
 use shardlab::error::BadInput;
 use shardlab::launch;
 

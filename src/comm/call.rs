@@ -2,50 +2,10 @@
 //! it.
 
 use super::{Dtype, Reduce};
-use crate::named::named;
 use serde::{Deserialize, Serialize};
+pub use shapes::link::CallKind;
 use std::fmt;
 use std::panic::Location;
-
-named! {
-    /// The communication calls, by the names of their methods in [`Comm`](super::Comm).
-    #[derive(Serialize, Deserialize)]
-    pub enum CallKind {
-        Barrier = "barrier",
-        AllReduce = "all_reduce",
-        StartAllReduce = "start_all_reduce",
-        StartReduce = "start_reduce",
-        StartAllGather = "start_all_gather",
-        StartReduceScatter = "start_reduce_scatter",
-        StartAllToAllV = "start_all_to_all_v",
-        Reduce = "reduce",
-        Broadcast = "broadcast",
-        AllGather = "all_gather",
-        ReduceScatter = "reduce_scatter",
-        Scatter = "scatter",
-        Gather = "gather",
-        AllToAll = "all_to_all",
-        AllToAllV = "all_to_all_v",
-        Split = "split",
-        Send = "send",
-        Recv = "recv",
-        Probe = "probe",
-    }
-}
-
-impl CallKind {
-    /// The blocking call that does the same as a non-blocking one; any other call is its own.
-    pub(super) fn collective(self) -> CallKind {
-        match self {
-            CallKind::StartAllReduce => CallKind::AllReduce,
-            CallKind::StartReduce => CallKind::Reduce,
-            CallKind::StartAllGather => CallKind::AllGather,
-            CallKind::StartReduceScatter => CallKind::ReduceScatter,
-            CallKind::StartAllToAllV => CallKind::AllToAllV,
-            blocking => blocking,
-        }
-    }
-}
 
 /// A different rank: its numbers in the group and in the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -204,7 +204,7 @@ impl Balance {
         Ok(Some(replayed))
     }
 
-    /// Notes what `layer` has chosen by `logits` [.., experts], and returns the logits with the
+    /// Notes what `layer` has chosen by `logits` [.., E], and returns the logits with the
     /// auxiliary losses' gradient behind them.
     pub(super) fn watch(
         self: &Arc<Balance>,

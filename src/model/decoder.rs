@@ -30,7 +30,7 @@ type End = (Box<dyn Layer>, Box<dyn Exit>);
 pub enum Input<'a> {
     /// Layer 0's input: sequences of `length` tokens, one after the other.
     Tokens { ids: &'a [u32], length: usize },
-    /// Every other layer's input: the previous layer's activations [sequences, length, width]. The
+    /// Every other layer's input: the previous layer's activations [S, L, D]. The
     /// previous stage waits for their gradient, which the backward pass computes if they are the
     /// [`start`](Activation::start) of its tape.
     Hidden(&'a Activation),
@@ -173,7 +173,7 @@ impl Decoder {
         }
     }
 
-    /// Runs the forward pass. Returns the last layer's activations [sequences, length, width]. At
+    /// Runs the forward pass. Returns the last layer's activations [S, L, D]. At
     /// the model's end, it returns the mean cross-entropy of `targets` in nats per token, a scalar.
     ///
     /// # Errors
@@ -217,7 +217,7 @@ impl Decoder {
         tensor::root(self.forward(input, &batch.targets, pass)?)
     }
 
-    /// The next token's logits at every position: [sequences, length, vocabulary]. Needs the whole
+    /// The next token's logits at every position: [S, L, V]. Needs the whole
     /// model.
     ///
     /// # Errors
@@ -323,12 +323,12 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Experts, Selection, stories260k};
+    use crate::plan::{Experts, Selection};
 
     /// The list that all counts go over is the list of what a model declares, in the same order.
     #[test]
     fn a_model_declares_the_parameters_of_its_shape() {
-        let llama = stories260k();
+        let llama = shapes::llamas::named("stories260k").unwrap();
         let Family::Llama(mut untied) = llama.family else {
             panic!("{llama:?}");
         };
@@ -366,6 +366,25 @@ mod tests {
         for shape in [gpt2, dense] {
             let error = Decoder::new(&shape).err().unwrap();
             assert!(error.to_string().contains("planned, and not trained"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_stage_has_the_parameters_that_its_shape_counts() {
+        let family = Family::Gpt;
+        let (vocabulary, block, layers, heads, embd) = (4000, 8, 8, 2, 16);
+        let shape = ModelShape {
+            vocabulary,
+            block,
+            layers,
+            heads,
+            embd,
+            family,
+            experts: None,
+        };
+        for layers in [0..8, 0..2, 2..5, 5..8] {
+            let gpt = crate::model::Gpt::stage(&shape, layers.clone(), &Plain).unwrap();
+            assert_eq!(gpt.params.numel() as u64, shape.stage_parameters(&layers), "{layers:?}");
         }
     }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub struct Mixture {
     /// `[experts, width]`
     pub router: Param,
-    /// `[experts]`, added where scores select.
+    /// `[E]`, added where scores select.
     pub bias: Option<Param>,
     /// Those that are on this rank.
     pub experts: Vec<Box<dyn Layer>>,
@@ -37,7 +37,7 @@ pub struct Mixture {
 
 /// Brings copies of tokens to the ranks of their experts, and results back.
 pub trait TokenDispatcher: Send + Sync {
-    /// Sends `copies` [copies, width], which are in the order of all experts, to the ranks that
+    /// Sends `copies` [copies, D], which are in the order of all experts, to the ranks that
     /// hold these. `counts` says how many each expert gets. May return before copies arrive, so
     /// that what needs none of them can compute meanwhile.
     ///
@@ -58,7 +58,7 @@ pub type Dispatching = Box<dyn FnOnce() -> Result<Dispatched>>;
 
 /// Copies for this rank's experts, in the order of the ranks that sent them, and then of experts.
 pub struct Dispatched {
-    /// [copies, width]
+    /// [copies, D]
     pub rows: Activation,
     pub counts: Counts,
 }
@@ -97,8 +97,8 @@ fn undropped(pass: &Pass) -> Pass {
 }
 
 impl Mixture {
-    /// The experts of each token of `x` [.., width], those with the highest scores first, and the
-    /// logarithms of their scores: [.., chosen].
+    /// The experts of each token of `x` [.., D], those with the highest scores first, and the
+    /// logarithms of their scores: [.., k].
     ///
     /// # Errors
     /// If a rank has ended.
@@ -119,8 +119,8 @@ impl Mixture {
         Ok((ids, log_scores))
     }
 
-    /// What the experts that each token of `x` [.., width] has `chosen` make of it, times their
-    /// `weights` [.., chosen], added up.
+    /// What the experts that each token of `x` [.., D] has `chosen` make of it, times their
+    /// `weights` [.., k], added up.
     ///
     /// # Errors
     /// If a rank has ended, or makes another call.

@@ -70,7 +70,7 @@ impl Pass {
         Pass { train: true, dropout, ..Pass::default() }
     }
 
-    /// Looks up `ids`, sequences of `length`, in a table `[vocabulary, width]`. Where a backward
+    /// Looks up `ids`, sequences of `length`, in a table `[V, D]`. Where a backward
     /// pass follows, its tape begins here.
     pub(crate) fn embed(&self, ids: &[u32], length: usize, table: &Param) -> Result<Activation> {
         let tape = self.train.then(Tape::default);
@@ -112,7 +112,7 @@ impl Pass {
     }
 }
 
-/// A function of activations with its own weights: [sequences, length, width] in and out.
+/// A function of activations with its own weights: [S, L, D] in and out.
 pub trait Layer: Send + Sync {
     /// Applies the layer to `x`.
     ///
@@ -131,7 +131,7 @@ pub trait Layer: Send + Sync {
 
 /// The first layer: tokens enter the model here.
 pub trait Entry: Send + Sync {
-    /// Embeds `ids`, sequences of `length` tokens one after the other: [sequences, length, width].
+    /// Embeds `ids`, sequences of `length` tokens one after the other: [S, L, D].
     ///
     /// # Errors
     /// If an id is not in the vocabulary, or the tables are not here.
@@ -141,7 +141,7 @@ pub trait Entry: Send + Sync {
 /// The last layer: activations leave the model here. Head and loss are one layer, so ranks that
 /// shard the vocabulary can compute the loss without gathering whole rows of logits.
 pub trait Exit: Send + Sync {
-    /// Logits of normed activations `x` [sequences, length, width]: [sequences, length,
+    /// Logits of normed activations `x` [S, L, D]: [sequences, length,
     /// vocabulary].
     ///
     /// # Errors
@@ -205,7 +205,7 @@ impl Layer for Linears {
 
 /// Layer norm with a gain and no bias.
 pub struct LayerNorm {
-    /// `[width]`
+    /// `[D]`
     pub gain: Param,
 }
 
@@ -217,7 +217,7 @@ impl Layer for LayerNorm {
 
 /// RMSNorm with a gain.
 pub struct RmsNorm {
-    /// `[width]`
+    /// `[D]`
     pub gain: Param,
     /// Added to the mean square.
     pub epsilon: f32,
@@ -231,9 +231,9 @@ impl Layer for RmsNorm {
 
 /// Token embedding, plus position embedding if there is one.
 pub struct Embedding {
-    /// `[vocabulary, width]`
+    /// `[V, D]`
     pub tokens: Param,
-    /// `[block, width]`
+    /// `[L, D]`
     pub positions: Option<Param>,
 }
 
@@ -250,7 +250,7 @@ impl Entry for Embedding {
 
 /// The head and the cross-entropy. The head's matrix is the token table in most models.
 pub struct Head {
-    /// `[vocabulary, width]`
+    /// `[V, D]`
     pub weight: Param,
 }
 

@@ -1,6 +1,9 @@
 //! The models, written once. A model composes layers that it is given, so a sharded layer can
 //! replace a plain one.
 //!
+//! Letters in shapes: S sequences of L tokens, D the width of the model, F the inner width of an
+//! MLP, H heads, V tokens of the vocabulary, E experts, k of them for each token.
+//!
 //! Reading order: `layers.rs` (the layers), `decoder.rs` (the whole model, or one pipeline stage),
 //! `gpt.rs` and `llama.rs` (the blocks of two families), `build.rs` (the makers of layers),
 //! `experts.rs` (several MLPs in place of one), `router.rs` (who chooses them) and `balance.rs`

@@ -23,7 +23,7 @@ use crate::tensor::{Activation, Param, TensorOp, apply, rows};
 use candle_core::{Result, Shape};
 use std::collections::BTreeMap;
 
-/// The experts that each row of `logits` [.., experts] selects, highest score first.
+/// The experts that each row of `logits` [.., E] selects, highest score first.
 pub(super) fn select(logits: &Activation, rules: &Experts, bias: Option<&[f32]>) -> Vec<u32> {
     let Experts { count, top_k, selection, .. } = *rules;
     // Scores have the order of their logits, and need not be computed for it.
@@ -50,7 +50,7 @@ pub(super) fn select(logits: &Activation, rules: &Experts, bias: Option<&[f32]>)
 }
 
 /// The logarithms of the scores of the experts `ids`, so many for each row of `logits`
-/// [.., experts]: [.., top_k]. A score itself can be too small for a number, and its logarithm
+/// [.., E]: [.., k]. A score itself can be too small for a number, and its logarithm
 /// still has a gradient.
 pub(super) fn log_scores_of(
     logits: &Activation,
@@ -61,7 +61,7 @@ pub(super) fn log_scores_of(
     apply(logits, LogScores { ids: ids.to_vec(), top_k, kind: selection.scores })
 }
 
-/// By what the results of experts are multiplied, whose scores have these logarithms [.., top_k].
+/// By what the results of experts are multiplied, whose scores have these logarithms [.., k].
 pub(super) fn weights(log_scores: &Activation, rules: &Experts) -> Result<Activation> {
     let Experts { normalized, selection, .. } = *rules;
     apply(log_scores, Weights { normalized, factor: selection.factor as f32 })
@@ -181,7 +181,7 @@ pub(super) fn within(most: usize, drops: Drops, chosen: &[u32], weights: &[f32])
     kept
 }
 
-/// Returns `logits` [.., experts], whose backward pass adds the load of `ids` to the gradient of
+/// Returns `logits` [.., E], whose backward pass adds the load of `ids` to the gradient of
 /// `bias`.
 pub(super) fn count_load(
     logits: &Activation,

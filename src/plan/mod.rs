@@ -23,38 +23,19 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Reading order:
-//!
-//! - `shape.rs`: a model's shape; its parameters by name, their number on a rank, FLOPs
-//! - `activations.rs`: the memory of a rank that trains a GPT without other ranks
-//! - `kept.rs`: what one block keeps for its backward pass
-//! - `network.rs` and `simulate.rs`: what it would take on a network that is not here, by a formula
-//!   and round by round
-//! - `overlap.rs`: how much of the communication the backward pass hides
-//! - `zero.rs`: what ZeRO's stages hold, send and take
-//! - `shards.rs`: what ranks hold and keep when tensor ranks and pipeline stages share a model
+//! What follows from a shape alone lies in the package `shapes`, below this library, and is known
+//! here by the same names. `simulate.rs` computes a collective round by round on a network that is
+//! not here.
 
-mod activations;
-mod kept;
-pub mod network;
-mod overlap;
-mod shape;
-mod shards;
 mod simulate;
-mod zero;
 
-pub use activations::Memory;
-pub use kept::{AttentionScores, DropoutMasks, Kept};
-pub use network::{MOST_RANKS, Network};
-pub use overlap::exposed;
-#[cfg(test)]
-pub(crate) use shape::tests::stories260k;
-pub use shape::{
+pub use shapes::model::{
     BlockParameter, Capacity, Dense, Drops, Experts, Family, Groups, LlamaExtra, ModelShape, Named,
     Part, Portion, Rope, RopeScaling, Scores, Selection,
 };
-pub use shards::Shards;
-pub use simulate::simulate;
-pub use zero::{
-    BytesEach, ZeroVolumes, zero_memory, zero_memory_offloaded, zero_traffic, zero_volumes,
+pub use shapes::network::{self, MOST_RANKS, Network};
+pub use shapes::{
+    AttentionScores, BytesEach, DropoutMasks, Kept, Memory, Shards, ZeroVolumes, exposed,
+    zero_memory, zero_memory_offloaded, zero_traffic, zero_volumes,
 };
+pub use simulate::simulate;

@@ -8,7 +8,7 @@
 //! - In a ring or a pairwise exchange, one node represents all nodes.
 //! - Along a chain, each node adds the same delay, and the first nodes stand for the rest.
 
-use super::network::Network;
+use super::Network;
 use crate::comm::algorithms::{Algorithm, Task};
 use std::collections::BTreeMap;
 

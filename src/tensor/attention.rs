@@ -10,7 +10,7 @@ use candle_core::{Result, Shape, bail};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Attention over `qkv` [sequences, length, 3 · width]: [sequences, length, width]. A row of `qkv`
+/// Attention over `qkv` [S, L, 3·D]: [S, L, D]. A row of `qkv`
 /// holds queries, keys and values side by side, each for `heads` heads side by side.
 ///
 /// The forward pass does not keep the matrix of probabilities (length x length for every head). It

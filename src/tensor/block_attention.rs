@@ -9,10 +9,10 @@
 //! Sequences that nobody shares are faster with [`causal_attention`](super::causal_attention()),
 //! which says by how much.
 
+use super::Slices;
 use super::dropout::{Dropout, Mask};
 use super::math::{dot, exp, exp_sum, max, vectorized};
 use super::matmul::{Matrix, Write, matmul_in};
-use super::slices::Slices;
 use super::stored::Precision;
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct BlockAttention {
     mask: Option<Mask>,
 }
 
-/// Rows of all sequences [sequences, rows, stride], of which an operation reads or writes a part.
+/// Rows of all sequences [S, rows, stride], of which an operation reads or writes a part.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
     pub numbers: &'a [f32],
@@ -49,9 +49,9 @@ pub struct Rows<'a> {
 pub struct Running {
     /// The sum of e^(score - top) · value [sequences, rows, heads · head].
     pub out: Vec<f32>,
-    /// The largest score of each query [sequences, heads, rows].
+    /// The largest score of each query [S, H, rows].
     pub tops: Vec<f32>,
-    /// The sum of e^(score - top) [sequences, heads, rows].
+    /// The sum of e^(score - top) [S, H, rows].
     pub sums: Vec<f32>,
 }
 
@@ -117,7 +117,7 @@ impl BlockAttention {
         }
     }
 
-    /// The keys and values behind them, as ranks send them: [sequences, rows, keys | values].
+    /// The keys and values behind them, as ranks send them: [S, rows, keys | values].
     pub fn keys_and_values(&self, qkv: &[f32]) -> Vec<f32> {
         let width = self.width();
         let rows = qkv.chunks_exact(width + 2 * self.kv_width());
@@ -185,8 +185,8 @@ impl BlockAttention {
         }
     }
 
-    /// The result [sequences, rows, width], and the logarithm of each query's sum of e^score
-    /// [sequences, heads, rows].
+    /// The result [S, rows, D], and the logarithm of each query's sum of e^score
+    /// [S, H, rows].
     pub fn finish(&self, running: Running, rows: usize) -> (Vec<f32>, Vec<f32>) {
         let Running { mut out, tops, sums } = running;
         let width = self.width();
@@ -203,7 +203,7 @@ impl BlockAttention {
     }
 
     /// For each query, the product of its result and the result's gradient: what its probabilities'
-    /// gradients have in common [sequences, heads, rows].
+    /// gradients have in common [S, H, rows].
     pub fn means(&self, y: &[f32], dy: &[f32], rows: usize) -> Vec<f32> {
         let width = self.width();
         let each = y.len() / self.head.max(1);

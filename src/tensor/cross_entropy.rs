@@ -22,7 +22,7 @@ pub(crate) fn fit(targets: &[u32], rows: usize, vocabulary: usize) -> bool {
             .all(|&target| target == IGNORED || (target as usize) < vocabulary)
 }
 
-/// The mean of `-ln softmax(logits)[target]` over all rows of `logits` [.., vocabulary], in nats: a
+/// The mean of `-ln softmax(logits)[target]` over all rows of `logits` [.., V], in nats: a
 /// scalar. Rows whose target is [`IGNORED`] do not count.
 ///
 /// # Errors

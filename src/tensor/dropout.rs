@@ -4,9 +4,9 @@
 //! Sequences are numbered over all ranks. So N ranks drop the same elements as one rank with the
 //! whole batch. The backward pass recomputes a mask instead of keeping it.
 
+use super::Slices;
 use super::operation::{Operand, TensorOp, apply};
 use super::random::Stream;
-use super::slices::Slices;
 use candle_core::{Result, Shape, bail};
 use std::sync::Arc;
 

@@ -1,15 +1,15 @@
 //! Token and position embedding: tokens enter the model here. These are two operations, because
 //! ranks that shard the token table add up their rows in between.
 
+use super::Slices;
 use super::operation::{Operand, TensorOp, begun, consume};
 use super::params::Param;
-use super::slices::Slices;
 use super::tape::{Activation, Tape};
 use candle_core::{Result, Shape, bail};
 use std::ops::Range;
 
-/// Looks up row `ids[s][t]` of `tokens` [vocabulary, width], for sequences of `length` tokens:
-/// [sequences, length, width]. A rank with a shard of the table writes zeros for the tokens whose
+/// Looks up row `ids[s][t]` of `tokens` [V, D], for sequences of `length` tokens:
+/// [S, L, D]. A rank with a shard of the table writes zeros for the tokens whose
 /// rows it does not hold. The sum over ranks is the embedding.
 ///
 /// The pass's tape, if it has one, begins here.
@@ -81,7 +81,7 @@ impl TensorOp for Embed {
     }
 }
 
-/// Adds to every sequence of `x` [sequences, length, width] the rows of `positions` [block, width]
+/// Adds to every sequence of `x` [S, L, D] the rows of `positions` [L, D]
 /// that belong to its `slices`.
 ///
 /// Frees the memory of `x`, which no backward pass needs.

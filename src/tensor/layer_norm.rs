@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 /// Added to the variance, as in PyTorch.
 const EPSILON: f32 = 1e-5;
 
-/// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et
+/// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[D]` (Ba et
 /// al., arXiv 1607.06450).
 ///
 /// # Errors

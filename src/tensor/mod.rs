@@ -5,17 +5,19 @@
 //! notes them. An operation is fused where a composition would be slow (GELU, norm, attention). No
 //! operation is fused across a point where tensor parallelism has to communicate.
 //!
+//! Letters in shapes: S sequences of L tokens, D the width of the model, F the inner width of an
+//! MLP, H heads, V tokens of the vocabulary, E experts, k of them for each token.
+//!
 //! Reading order: `tape.rs` (what a backward pass is), `params.rs` (where weights live: the idea
-//! that later labs build on) and `whole.rs` (which tensor a shard was cut from), `slices.rs` (which
-//! positions a rank holds). Operations: `operation.rs` (how one gets onto the tape), `linear.rs`
-//! (the pattern that all of them follow), `gelu.rs`, `layer_norm.rs` (with `gain.rs`),
-//! `embedding.rs`, `attention.rs`, `block_attention.rs` (keys come block by block),
-//! `cross_entropy.rs`, `squared_error.rs`, `dropout.rs`. A Llama's: `rms_norm.rs`, `rope.rs`,
-//! `swiglu.rs`, `stacked.rs` (several matrices at once); for generating, `few_rows.rs`. For
-//! experts: `routed.rs`; `recompute.rs` trades time for memory. `node.rs` is the way to candle's
-//! graph and back, for lessons and notebooks. Tools: `stored.rs` (the types of stored numbers),
-//! `rounded.rs` (activations in bf16), `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time
-//! that each operation took).
+//! that later labs build on) and `whole.rs` (which tensor a shard was cut from). Operations:
+//! `operation.rs` (how one gets onto the tape), `linear.rs` (the pattern that all of them follow),
+//! `gelu.rs`, `layer_norm.rs` (with `gain.rs`), `embedding.rs`, `attention.rs`,
+//! `block_attention.rs` (keys come block by block), `cross_entropy.rs`, `squared_error.rs`,
+//! `dropout.rs`. A Llama's: `rms_norm.rs`, `rope.rs`, `swiglu.rs`, `stacked.rs` (several matrices
+//! at once); for generating, `few_rows.rs`. For experts: `routed.rs`; `recompute.rs` trades time
+//! for memory. `node.rs` is the way to candle's graph and back, for lessons and notebooks. Tools:
+//! `stored.rs` (the types of stored numbers), `rounded.rs` (activations in bf16), `random.rs`,
+//! `matmul.rs`, `math.rs`, `profile.rs` (the time that each operation took).
 
 mod attention;
 mod block_attention;
@@ -39,7 +41,6 @@ mod rms_norm;
 mod rope;
 mod rounded;
 mod routed;
-mod slices;
 mod squared_error;
 mod stacked;
 pub mod stored;
@@ -69,7 +70,7 @@ pub use rms_norm::rms_norm;
 pub use rope::{Rotations, rope};
 pub use rounded::round_to_bf16;
 pub use routed::{Route, by_parts, picked, weighted_sums};
-pub use slices::Slices;
+pub use shapes::strategy::Slices;
 pub use squared_error::squared_error;
 pub use stacked::{linears, linears_of_few_rows};
 pub use stored::{Numbers, Precision, Stored};

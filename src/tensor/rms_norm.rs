@@ -7,7 +7,7 @@ use super::params::Param;
 use candle_core::{Result, Shape};
 use std::sync::OnceLock;
 
-/// `x / sqrt(mean(x²) + epsilon) · gain` over the last dimension; `gain` is `[width]` (Zhang and
+/// `x / sqrt(mean(x²) + epsilon) · gain` over the last dimension; `gain` is `[D]` (Zhang and
 /// Sennrich, arXiv 1910.07467).
 ///
 /// # Errors

@@ -5,9 +5,9 @@
 //! Number i of a head's first half and number i of its second half are a pair, as Hugging Face's
 //! weights want it. Meta's own files, and GGUF, pair neighbours.
 
+use super::Slices;
 use super::math::vectorized;
 use super::operation::{Operand, TensorOp, consume, rows};
-use super::slices::Slices;
 use candle_core::{Result, Shape, bail};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,7 +48,7 @@ impl Rotations {
     }
 }
 
-/// Turns the first `heads` heads in each row of `x` [sequences, length, width]: the queries and the
+/// Turns the first `heads` heads in each row of `x` [S, L, D]: the queries and the
 /// keys in front of the values. Every sequence's rows have the positions of `slices`.
 ///
 /// Frees the memory of `x`, which no backward pass needs.

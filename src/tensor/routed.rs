@@ -10,7 +10,7 @@ use candle_core::{Result, Shape, bail};
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The rows of `x` [.., width] at `places`, each as often as it stands there: [places, width].
+/// The rows of `x` [.., D] at `places`, each as often as it stands there: [places, D].
 ///
 /// Backward: a row's gradient is the sum over its copies.
 ///
@@ -51,7 +51,7 @@ pub struct Route {
     pub to: Vec<u32>,
 }
 
-/// Each layer's part of `x` [.., width], and what it makes of it: [all parts' rows, width].
+/// Each layer's part of `x` [.., D], and what it makes of it: [all parts' rows, width].
 /// Several parts may take one row. The backward pass does not need `x`.
 ///
 /// Backward: every part has a tape of its own, whose backward pass gets its rows' gradients. A row
@@ -152,8 +152,8 @@ impl Operation for Parts {
     }
 }
 
-/// For each of the tokens of `weights` [.., chosen] the sum of its rows of `x` [rows, width], each
-/// times its weight: [.., width]. `places` has for each weight the place of its row, which no
+/// For each of the tokens of `weights` [.., k] the sum of its rows of `x` [rows, D], each
+/// times its weight: [.., D]. `places` has for each weight the place of its row, which no
 /// other weight has. A weight without a place adds nothing.
 ///
 /// # Errors

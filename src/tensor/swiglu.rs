@@ -4,8 +4,8 @@ use super::math::{exp, vectorized};
 use super::operation::{Operand, TensorOp, apply};
 use candle_core::{Result, Shape, bail};
 
-/// `silu(gate) · up`, with `silu(g) = g / (1 + e^-g)`. A row of `x` [.., 2 · width] holds the gate
-/// and then `up`: [.., width].
+/// `silu(gate) · up`, with `silu(g) = g / (1 + e^-g)`. A row of `x` [.., 2·F] holds the gate
+/// and then `up`: [.., F].
 ///
 /// # Errors
 /// If a row has an odd number of elements.

@@ -50,7 +50,7 @@ fn a_llama_with_shared_sequences_has_one_ranks_loss() {
         documents: vec![vec![9, 20]].into(),
     };
     let loss = |context: &ContextParallel| {
-        let llama = Llama::new(&kit::llamas::LLAMAS[0].1)?;
+        let llama = Llama::new(&shapes::llamas::LLAMAS[0].1)?;
         llama.params.allocate(5);
         let (batch, pass) = context.share(batch(), Pass::evaluate());
         anyhow::Ok(llama.loss(&batch, &pass)?.to_scalar::<f32>()?)

@@ -2,12 +2,15 @@
 //! beside what other labs measured. `tests/screens/lab11.txt` has what it shows.
 
 use crate::suite::program::{ROOT, failed, has, lab, stderr, succeeded};
-use labs::lab11::planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out, model, search};
-use labs::lab11::strategy::{
-    Cluster, Degrees, Device, Overlap, Program, Stage, Strategy, TrainingJob, in_flight,
+use planner::{
+    Cluster, Degrees, Device, Overlap, Program, RankGroup, Stage, Strategy, TrainingJob, gathers,
+    in_flight,
 };
+use planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out, model, search};
+use shapes::link::Link;
+use shardlab::comm::algorithms::{Algorithm, Collective, Task};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
-use shardlab::plan::{BytesEach, Family, ModelShape};
+use shardlab::plan::{self, BytesEach, Family, ModelShape, Network};
 use shardlab::units::{bytes_decimal, seconds};
 use std::process::Output;
 
@@ -225,6 +228,31 @@ fn in_flight_is_what_the_schedules_give() {
         let bubble = (ranks - 1) as f64 / (chunks * micro_batches) as f64;
         if micro_batches % ranks == 0 {
             assert!((simulated.bubble_to_work() - bubble).abs() < 1e-12, "{pipeline:?}");
+        }
+    }
+}
+
+/// On links of one kind both ways are the textbook's, which lab01 simulates: the best of them
+/// for few and for many bytes.
+#[test]
+fn the_best_way_is_the_simulators() {
+    let network = Network {
+        pipelined: false,
+        ..Network::uniform(Link { latency: 3e-6, bandwidth: 8e9 })
+    };
+    for ranks in [2, 8, 64, 1024] {
+        for elements in [1, 1000, 1_000_000] {
+            let simulated = |algorithm| {
+                let task = Task::new(Collective::AllGather, algorithm, ranks, elements, 4, 0);
+                plan::simulate(&task.unwrap(), 4, &network)
+            };
+            let best = simulated(Algorithm::Ring).min(simulated(Algorithm::RecursiveDoubling));
+            let bytes = 4.0 * (elements * ranks) as f64;
+            let group = RankGroup::of(&network, ranks, ranks, 1);
+            let is = gathers(&network, group, bytes, 1.0, true);
+            assert!((is / best - 1.0).abs() < 1e-9, "{ranks} ranks, {elements}: {is}, {best}");
+            let rings = gathers(&network, group, bytes, 1.0, false);
+            assert!((rings / simulated(Algorithm::Ring) - 1.0).abs() < 1e-9);
         }
     }
 }

@@ -11,7 +11,7 @@ use shardlab::comm::Comm;
 use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::model::Llama;
-use shardlab::parallel::TensorParallel;
+use shardlab::parallel::strategy::ensure_tensor_llama;
 use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope};
 use shardlab::tensor::Precision;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn the_story_is_told() {
 
 #[test]
 fn heads_that_ranks_cannot_share_are_refused() {
-    let error = TensorParallel::check_llama(&kit::llamas::named("smollm2-135m").unwrap(), 2)
+    let error = ensure_tensor_llama(&shapes::llamas::named("smollm2-135m").unwrap(), 2)
         .unwrap_err()
         .to_string();
     assert!(
@@ -51,7 +51,7 @@ fn heads_that_ranks_cannot_share_are_refused() {
         "{error}"
     );
     assert!(error.contains("choose `tensor` among 1, 3"), "{error}");
-    assert!(TensorParallel::check_llama(&SHAPE, 2).is_ok());
+    assert!(ensure_tensor_llama(&SHAPE, 2).is_ok());
 }
 
 type Named = (String, Vec<usize>, Vec<f32>);

@@ -1,9 +1,7 @@
 //! The planner's bytes against what the ranks of labs 04 to 07 and 12 hold.
 
 use crate::alone;
-use labs::lab11::strategy::{
-    Cluster, Degrees, Device, Overlap, Program, Stage, Strategy, TrainingJob,
-};
+use planner::{Cluster, Degrees, Device, Overlap, Program, Stage, Strategy, TrainingJob};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::launch;

@@ -79,8 +79,8 @@ pub fn labs(packages: &[Package]) -> impl Iterator<Item = &Path> {
 
 /// The folders of each floor, from the library up.
 const FLOORS: [&[&str]; 10] = [
-    &["crates/bf16", "crates/unified"],
-    &[""],
+    &["crates/bf16", "crates/shapes", "crates/unified"],
+    &["", "crates/planner"],
     &["labs/kit"],
     &["labs/deepspeed"],
     &["labs/lab*"],

@@ -11,6 +11,7 @@ use shardlab::model::{Build, Llama, Pass, Plain};
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule, Stages};
+use shardlab::parallel::strategy::ensure_tensor_llama;
 use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig};
 use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 use shardlab::tensor::random::Stream;
@@ -253,7 +254,7 @@ pub fn generated(
     let model = Pretrained::open(dir)?;
     let mesh = mesh(world, sharing.pipeline, sharing.tensor)?;
     let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone());
-    TensorParallel::check_llama(&model.shape, sharing.tensor)?;
+    ensure_tensor_llama(&model.shape, sharing.tensor)?;
     let build: &dyn Build = if sharing.tensor > 1 { &tensor } else { &Plain };
     let layers = Partition::Uniform
         .divide(model.shape.layers, sharing.pipeline, |layers| layers.len() as u64)?;

@@ -12,7 +12,7 @@
 //! - `table.rs`: a small table that stays within the width
 //! - `bars.rs`: the share of each part in a whole, and amounts on one scale
 //! - `plot/`: curves
-//! - `numbers.rs`: percentages, and numbers as C writes them
+//! - `numbers.rs`: numbers as C writes them
 //! - `activity.rs`: what a rank does, with its glyph
 //! - `timeline.rs`: who did what when, one row per rank
 //! - `gantt.rs`: a pipeline's passes, one row per rank
@@ -59,13 +59,13 @@ pub use gantt::{Bar, Chart, gantt};
 pub use heat::{Heat, Panel};
 pub use holdings::{Fill, Holding, Holdings};
 pub use nodes::Nodes;
-pub use numbers::{general, percent};
+pub use numbers::general;
 pub use plot::{Labels, Plot, Series, Style};
 pub use progress::{erased, progress};
 pub use scene::{Look, Scene};
 pub use screen::Screen;
 pub use shardlab::notice::complain;
-pub use shardlab::units::{bytes_binary, bytes_decimal, seconds, significant, thousands};
+pub use shardlab::units::{bytes_binary, bytes_decimal, percent, seconds, significant, thousands};
 pub use svg::Picture;
 pub use table::{ranked, table};
 pub use terminal::height_of_stdout;

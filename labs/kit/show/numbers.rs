@@ -1,20 +1,10 @@
-//! Numbers as logs and reports write them, beside those of `shardlab::units`.
-
-const NOT_A_NUMBER: &str = "n/a";
-
-/// A fraction of 1 as a percentage with one decimal: `0.273` is `27.3%`.
-pub fn percent(fraction: f64) -> String {
-    if !fraction.is_finite() {
-        return NOT_A_NUMBER.to_owned();
-    }
-    format!("{:.1}%", 100.0 * fraction)
-}
+//! Numbers as logs write them, beside those of `shapes::units`.
 
 /// `value` with `digits` significant digits as C's `%g` writes it, the form of many a training log:
 /// `0.0123`, `1.697e+04`, without zeros at the end.
 pub fn general(value: f64, digits: usize) -> String {
     if !value.is_finite() {
-        return NOT_A_NUMBER.to_owned();
+        return "n/a".to_owned();
     }
     let digits = digits.clamp(1, 15);
     // Rounded first: it decides the exponent, and the exponent the form.
@@ -65,12 +55,5 @@ mod tests {
         ] {
             assert_eq!(general(value, digits), expected);
         }
-    }
-
-    #[test]
-    fn percentages() {
-        assert_eq!(percent(0.2727), "27.3%");
-        assert_eq!(percent(1.0), "100.0%");
-        assert_eq!(percent(f64::NAN), "n/a");
     }
 }

@@ -182,7 +182,7 @@ mod tests {
     /// Positions that come in parts see what they see all at once, in every layer of the cache.
     #[test]
     fn a_cache_remembers_earlier_positions() {
-        let shape = kit::llamas::named("stories260k").unwrap();
+        let shape = shapes::llamas::named("stories260k").unwrap();
         let model = Llama::stage(&shape, 3..5, &Plain).unwrap();
         let cache = KvCache::new(&model, 9, &Plain);
         let heads = Heads { queries: 0..shape.heads, kv: shape.kv_heads() };
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_pass_takes_the_next_positions() {
-        let shape = kit::llamas::named("stories260k").unwrap();
+        let shape = shapes::llamas::named("stories260k").unwrap();
         let model = Llama::new(&shape).unwrap();
         model.params.allocate(1);
         let cache = KvCache::new(&model, 9, &Plain);

@@ -5,7 +5,7 @@ use anyhow::Result;
 use candle_core::{DType, Device, Tensor, safetensors};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Config, Llama, LlamaConfig};
-use kit::config_json::to_config;
+use shapes::config_json::to_config;
 use std::collections::HashMap;
 
 /// A pretrained model, as candle-transformers computes it in f32.

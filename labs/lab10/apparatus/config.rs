@@ -7,8 +7,8 @@ use shardlab::mesh::Layout;
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::pipeline::Partition;
 use shardlab::parallel::strategy::Recompute;
+use shardlab::parallel::strategy::{Strategy, ensure_tensor_llama};
 use shardlab::parallel::zero::Stage;
-use shardlab::parallel::{Strategy, TensorParallel};
 use shardlab::plan::ModelShape;
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, LrSchedule};
@@ -122,7 +122,7 @@ impl DsConfig {
         sequences: usize,
     ) -> Result<(), BadInput> {
         let sizes = self.mesh(ranks)?.sizes;
-        TensorParallel::check_llama(shape, sizes.tensor)?;
+        ensure_tensor_llama(shape, sizes.tensor)?;
         self.layers(shape)?;
         share(sequences, sizes.data, self.accumulation).map(drop)
     }

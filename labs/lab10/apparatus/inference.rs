@@ -105,7 +105,7 @@ mod tests {
     /// values.
     #[test]
     fn a_model_that_only_generates_lets_its_shards_go() {
-        let shape = kit::llamas::named("stories260k").unwrap();
+        let shape = shapes::llamas::named("stories260k").unwrap();
         launch::run(2, |comm| {
             let llama = Llama::new(&shape)?;
             let ones = |_: &Spec, _, out: &mut [f32]| out.fill(1.0);

@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn pretraining_is_120_n_squared() {
-        let shape = kit::llamas::named("llama-3.2-1b").unwrap();
+        let shape = shapes::llamas::named("llama-3.2-1b").unwrap();
         let n = shape.parameters() as f64;
         let [data, pretraining, tuning, serving] =
             stages(&shape).map(|(_, _, tokens, each)| tokens * each);

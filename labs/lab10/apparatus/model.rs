@@ -52,7 +52,7 @@ impl Model {
         }
         Ok(Model {
             name: model.to_string(),
-            shape: kit::llamas::named(model)?,
+            shape: shapes::llamas::named(model)?,
             weights: None,
         })
     }

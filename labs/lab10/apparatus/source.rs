@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn ten_and_fourteen_and_a_factor() {
-        let shape = kit::llamas::named("llama-3.2-1b").unwrap();
+        let shape = shapes::llamas::named("llama-3.2-1b").unwrap();
         assert_eq!(PARAMETERS, shape.parameters() as f64);
         assert_eq!(WIDTH, shape.embd as f64);
         assert_eq!(TOKEN_TABLE, (shape.vocabulary * shape.embd) as f64);

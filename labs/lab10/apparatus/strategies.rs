@@ -11,7 +11,7 @@ use kit::show::{
 use shardlab::difference::largest_relative_difference;
 use shardlab::launch;
 use shardlab::mesh::Coordinates;
-use shardlab::parallel::TensorParallel;
+use shardlab::parallel::strategy::ensure_tensor_llama;
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::ModelShape;
 use shardlab::tensor::Precision;
@@ -250,7 +250,7 @@ pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Candidate> {
     let tensor = (1..=ranks)
         .rev()
         .filter(divides)
-        .find(|&n| TensorParallel::check_llama(shape, n).is_ok())
+        .find(|&n| ensure_tensor_llama(shape, n).is_ok())
         .unwrap_or(1);
     let stages = (1..=ranks).rev().filter(divides).find(|&n| n <= shape.layers).unwrap_or(1);
     let alone = [1, 1];

@@ -3,7 +3,7 @@
 
 use exercise::{Attention, Held, held};
 use kit::check::{Evidence, run};
-use kit::llamas;
+use shapes::llamas;
 use kit::show::thousands;
 use shardlab::Result;
 use std::ops::Range;

@@ -3,7 +3,7 @@
 
 use exercise::{Model, Work, batch_at_the_ridge, work};
 use kit::check::{Evidence, run};
-use kit::llamas;
+use shapes::llamas;
 use kit::show::{significant, thousands};
 use shardlab::Result;
 use std::process::ExitCode;

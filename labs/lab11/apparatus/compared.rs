@@ -1,10 +1,10 @@
 //! The planner beside published runs.
 
-use super::planner::published::{Run, sources};
-use super::planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out};
-use super::strategy::cell;
 use kit::Checks;
 use kit::show::{Plot, Screen, Series, significant, table};
+use planner::cell;
+use planner::published::{Run, sources};
+use planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out};
 
 /// The largest mean error of a kind of plans, and their largest spread, that the check allows.
 const MEAN: f64 = 0.15;

@@ -1,10 +1,10 @@
 //! One plan in detail: what is wrong with it, or what it costs.
 
 use super::likely;
-use super::planner::{Accuracy, Made, Refusal, explained, too_large};
 use super::report::{ending, memory, time, usable};
-use super::strategy::{AxisTraffic, Degrees, Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
+use planner::{Accuracy, Made, Refusal, explained, too_large};
+use planner::{AxisTraffic, Degrees, Strategy, TrainingJob};
 
 /// The cost of a plan, on a screen; or why the job cannot use it.
 pub fn detail(

@@ -1,7 +1,7 @@
 //! The planner's answer for tools.
 
-use super::planner::{Accuracy, Made, Plan};
-use super::strategy::TrainingJob;
+use planner::TrainingJob;
+use planner::{Accuracy, Made, Plan};
 use serde_json::{Value, json};
 
 /// The job and its plans, as one JSON object.

@@ -5,13 +5,13 @@
 //! library's, so the ledger can be asked about any job that the planner can be asked about.
 
 use super::likely;
-use super::planner::Made;
 use super::report::{Found, tokens as in_words};
-use super::strategy::{
+use kit::show::{Screen, bytes_decimal, percent, significant, thousands};
+use planner::Made;
+use planner::{
     Degrees, Overlap, RankGroup, Recompute, Stage, Strategy, TrainingJob, bandwidth, gathers,
     tokens_that_hide,
 };
-use kit::show::{Screen, bytes_decimal, percent, significant, thousands};
 use shardlab::error::BadInput;
 
 const HOUR: f64 = 3600.0;
@@ -326,8 +326,8 @@ impl Ledger<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apparatus::planner::model;
-    use crate::apparatus::strategy::{Cluster, Device, TrainingJob};
+    use planner::model;
+    use planner::{Cluster, Device, TrainingJob};
 
     fn found(name: &str, devices: usize) -> Found {
         let device = Device::named("h100-80g").unwrap();

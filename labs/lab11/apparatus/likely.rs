@@ -1,8 +1,8 @@
 //! What a prediction probably comes to, in words.
 
-use super::planner::{Accuracy, Made, Plan};
-use super::strategy::Strategy;
 use kit::show::{significant, thousands};
+use planner::Strategy;
+use planner::{Accuracy, Made, Plan};
 
 /// From and to, as much longer than predicted as published runs of such plans took; nothing if none
 /// are known.
@@ -54,8 +54,8 @@ pub fn number(strategy: &Strategy, predicted: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apparatus::planner::model;
-    use crate::apparatus::strategy::{Cluster, Device, TrainingJob};
+    use planner::model;
+    use planner::{Cluster, Device, TrainingJob};
 
     #[test]
     fn ranges_have_the_unit_of_their_value() {

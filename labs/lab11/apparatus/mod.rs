@@ -1,8 +1,8 @@
-//! What a strategy costs, the search beside the source's rules, and what both print.
+//! What lab11 prints of the planner: what a strategy costs, the search, the source's rules.
 //!
 //! Reading order:
 //!
-//! - `strategy/`: what a strategy costs; `planner/`: the search
+//! - `model.rs`: the flags of a model
 //! - `report.rs`: the default screen; `detail.rs`: one plan in detail; `likely.rs`: what
 //!   predictions probably come to
 //! - `presets.rs`: names and sources; `compared.rs`: the planner beside published runs; `json.rs`:
@@ -14,14 +14,14 @@ mod detail;
 mod json;
 mod ledger;
 pub mod likely;
-pub mod planner;
+mod model;
 mod presets;
 mod report;
-pub mod strategy;
 
 pub use compared::{check_published, published, scatter};
 pub use detail::detail;
 pub use json::json;
 pub use ledger::ledger;
+pub use model::ModelOfJob;
 pub use presets::presets;
 pub use report::{Found, ending, job, memory, ranking, rules, time};

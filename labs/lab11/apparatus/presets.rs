@@ -1,9 +1,9 @@
 //! The models, devices and networks that have names, with the sources of their figures.
 
-use super::planner::models;
 use super::report::tokens;
-use super::strategy::{Device, networks};
 use kit::show::{Screen, bytes_decimal, significant, table};
+use planner::models;
+use planner::{Device, networks};
 
 /// All names that --model, --device and --network know.
 pub fn presets(screen: &Screen) -> String {

@@ -1,9 +1,9 @@
 //! The default screen: the job, the rules, the ranking, the memory and the time of the best.
 
 use super::likely;
-use super::planner::{Accuracy, Decision, Made, Plan, Search, decide, search};
-use super::strategy::{Degrees, Offloaded, Strategy, TrainingJob, cell};
 use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, thousands};
+use planner::{Accuracy, Decision, Made, Plan, Search, decide, search};
+use planner::{Degrees, Offloaded, Strategy, TrainingJob, cell};
 
 /// A searched job.
 pub struct Found {

@@ -3,8 +3,8 @@
 use exercise::plans;
 use kit::check::{Evidence, Row, run};
 use kit::show::{bytes_decimal, seconds};
-use lab11::planner::{fits, model, refusal, too_large};
-use lab11::strategy::{
+use planner::{fits, model, refusal, too_large};
+use planner::{
     Cluster, Degrees, Device, MICRO_BATCHES, Offloaded, Plan, Recompute, Stage, Strategy,
     TrainingJob,
 };

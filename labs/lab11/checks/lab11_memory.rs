@@ -4,7 +4,7 @@
 use exercise::{Job, Stage, balanced};
 use kit::check::{Evidence, run};
 use kit::show::bytes_decimal;
-use lab11::planner::model;
+use planner::model;
 use shardlab::Result;
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Work};
 use shardlab::plan::BytesEach;

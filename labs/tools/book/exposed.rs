@@ -6,7 +6,7 @@
 
 use kit::show::{Activity, Interval};
 use kit::show::{Timeline, seconds};
-use labs::lab11::strategy::tokens_that_hide;
+use planner::tokens_that_hide;
 use serde_json::{Value, json};
 use shardlab::comm::{CallKind, Link};
 use shardlab::plan::exposed;

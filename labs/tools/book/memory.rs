@@ -6,9 +6,7 @@
 use crate::draw::Loads;
 use anyhow::{Context, Result};
 use kit::show::bytes_decimal;
-use labs::lab11::strategy::{
-    Cluster, Device, Load, Program, Recompute, Stage, Strategy, TrainingJob,
-};
+use planner::{Cluster, Device, Load, Program, Recompute, Stage, Strategy, TrainingJob};
 use serde_json::{Value, json};
 use shardlab::plan::{BytesEach, ModelShape};
 

@@ -6,8 +6,8 @@
 
 use super::cases::json_of;
 use anyhow::{Context, Result};
-use labs::lab11::planner::model;
-use labs::lab11::strategy::{Cluster, Degrees, Device, Stage, Strategy, TrainingJob};
+use planner::model;
+use planner::{Cluster, Degrees, Device, Stage, Strategy, TrainingJob};
 use serde_json::{Value, json};
 use shardlab::mesh::{Axis, Coordinates, Layout, Order};
 use shardlab::plan::Portion;

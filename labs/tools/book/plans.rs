@@ -6,8 +6,8 @@ use super::cases::json_of;
 use anyhow::{Context, Result};
 use kit::show::{bytes_decimal, percent, seconds, thousands};
 use labs::lab11::likely;
-use labs::lab11::planner::{Accuracy, Made, Plan, Search, decide, model, search};
-use labs::lab11::strategy::{Cluster, Degrees, Device, Recompute, TrainingJob, cell};
+use planner::{Accuracy, Made, Plan, Search, decide, model, search};
+use planner::{Cluster, Degrees, Device, Recompute, TrainingJob, cell};
 use serde_json::{Value, json};
 
 const MODELS: [&str; 7] = [

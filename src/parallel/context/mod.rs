@@ -22,83 +22,17 @@ mod blocks;
 mod ulysses;
 
 pub use super::wire::all_gather;
+pub use shapes::strategy::{Exchange, Slicing};
 
 use crate::comm::Comm;
 use crate::data::Batch;
-use crate::error::BadInput;
 use crate::model::{Attend, Heads, Pass};
-use crate::named::named;
-use crate::plan::ModelShape;
 use crate::tensor::{Activation, BlockAttention, Documents, Dropout, Slices, apply};
 use blocks::AcrossBlocks;
 use candle_core::{Result, bail};
 use std::ops::Range;
 use std::sync::Arc;
 use ulysses::Exchanged;
-
-named! {
-    /// What context ranks send each other for attention: Megatron-LM's `--cp-comm-type`.
-    pub enum Exchange by default Gather {
-        /// All keys and values at once: Megatron-LM's `all_gather`.
-        Gather = "gather",
-        /// Keys and values, from neighbour to neighbour (Liu et al., arXiv 2310.01889): `p2p`.
-        Ring = "ring",
-        /// Heads for positions (Jacobs et al., arXiv 2309.14509): `a2a`.
-        Ulysses = "ulysses",
-    }
-}
-
-named! {
-    /// Which positions a context rank holds.
-    pub enum Slicing by default ZigZag {
-        /// Of 2c chunks, rank r holds numbers r and 2c-1-r: all ranks see equally many keys.
-        ZigZag = "zig-zag",
-        /// Of c chunks, rank r holds number r: the last rank sees most keys.
-        Contiguous = "contiguous",
-    }
-}
-
-impl Exchange {
-    /// The numbers that each of `ranks` ranks sends for one layer, in the forward and in the
-    /// backward pass: for `tokens` tokens, `queries` wide queries and `keys` wide keys.
-    pub fn sent(self, ranks: usize, tokens: f64, queries: f64, keys: f64) -> [f64; 2] {
-        let c = ranks as f64;
-        match self {
-            Exchange::Gather | Exchange::Ring => {
-                let forward = 2.0 * (c - 1.0) / c * tokens * keys;
-                [forward, 2.0 * forward]
-            }
-            Exchange::Ulysses => {
-                let forward = 2.0 * (queries + keys) * (c - 1.0) / (c * c) * tokens;
-                [forward, forward]
-            }
-        }
-    }
-}
-
-impl Slicing {
-    /// The positions of `rank`, one of `ranks`, in sequences of `length` tokens.
-    pub fn slices(self, length: usize, ranks: usize, rank: usize) -> Slices {
-        let chunk =
-            |number: usize, chunks: usize| number * length / chunks..(number + 1) * length / chunks;
-        match self {
-            _ if ranks == 1 => Slices::one(0..length),
-            Slicing::ZigZag => {
-                Slices::new([rank, 2 * ranks - 1 - rank].map(|number| chunk(number, 2 * ranks)))
-            }
-            Slicing::Contiguous => Slices::one(chunk(rank, ranks)),
-        }
-    }
-
-    /// The chunks into which a sequence is cut for `ranks` ranks.
-    pub fn chunks(self, ranks: usize) -> usize {
-        match self {
-            _ if ranks == 1 => 1,
-            Slicing::ZigZag => 2 * ranks,
-            Slicing::Contiguous => ranks,
-        }
-    }
-}
 
 /// The ranks that share sequences, and how.
 ///
@@ -142,46 +76,6 @@ impl ContextParallel {
     /// For the ranks of `group`.
     pub fn new(group: Comm, exchange: Exchange, slicing: Slicing) -> ContextParallel {
         ContextParallel { group, exchange, slicing }
-    }
-
-    /// Refuses a model whose sequences `ranks` context ranks cannot share, each with `tensor`
-    /// tensor ranks.
-    ///
-    /// # Errors
-    /// If positions, or with Ulysses heads, cannot be divided among the ranks.
-    pub fn check(
-        shape: &ModelShape,
-        (ranks, tensor): (usize, usize),
-        (exchange, slicing): (Exchange, Slicing),
-        sequence: bool,
-    ) -> std::result::Result<(), BadInput> {
-        let block = shape.block;
-        let chunks = slicing.chunks(ranks);
-        if !block.is_multiple_of(chunks) {
-            let what = format!(
-                "sequences of {block} tokens cannot be cut into {chunks} equal chunks, for {ranks} context ranks"
-            );
-            return Err(BadInput::new(what, format!("choose a `block` that {chunks} divides")));
-        }
-        if sequence && !(block / ranks).is_multiple_of(tensor) {
-            let what = format!(
-                "{tensor} tensor ranks cannot share the {} positions of a context rank",
-                block / ranks
-            );
-            let help = format!("choose a `block` that {} divides", ranks * tensor);
-            return Err(BadInput::new(what, help));
-        }
-        let kv_heads = shape.kv_heads() / tensor.max(1);
-        if exchange == Exchange::Ulysses && !kv_heads.is_multiple_of(ranks) {
-            let what = format!(
-                "{ranks} context ranks cannot exchange {kv_heads} key and value heads: with Ulysses each needs whole ones"
-            );
-            return Err(BadInput::new(
-                what,
-                "choose fewer context ranks, or cp-comm=ring or gather",
-            ));
-        }
-        Ok(())
     }
 
     /// The ranks that share sequences.

@@ -157,7 +157,7 @@ impl<M: Chunk> Stages<M> {
     ///
     /// Every rank gets the batches and passes of all micro-batches, although only the first stage
     /// reads tokens and only the last one targets. `activations` is their shape between stages:
-    /// [sequences, length, width].
+    /// [S, L, D].
     ///
     /// # Errors
     /// If a pass or a message fails, or the program sends a result that it has not computed.

@@ -22,11 +22,9 @@ pub use operators::Operator;
 pub use vocabulary::padded;
 
 use crate::comm::Comm;
-use crate::error::BadInput;
 use crate::mesh::Axis;
 use crate::model::{Build, Entry, Exit, Layer, Linear, Linears, Pass, Role};
 use crate::parallel::partition::even;
-use crate::plan::ModelShape;
 use crate::tensor::{Activation, Copies, Cut, Param, Params, Slices, Whole};
 use candle_core::Result;
 use std::ops::Range;
@@ -89,83 +87,6 @@ impl TensorParallel {
     /// that matrices keep sizes that a GPU likes. 0 and 1 add no more than the division needs.
     pub fn pad_vocabulary_to(self, multiple: usize) -> TensorParallel {
         TensorParallel { multiple: multiple.max(1), ..self }
-    }
-
-    /// Refuses a model that `ranks` ranks cannot share.
-    ///
-    /// # Errors
-    /// If heads, vocabulary, or with `sequence` the block, cannot be divided among the ranks.
-    pub fn check(
-        shape: &ModelShape,
-        ranks: usize,
-        sequence: bool,
-    ) -> std::result::Result<(), BadInput> {
-        let ModelShape { heads, embd, vocabulary, block, .. } = *shape;
-        if ranks > heads {
-            let what = format!(
-                "{ranks} tensor ranks cannot share {heads} heads: a head is computed on one rank"
-            );
-            return Err(BadInput::new(
-                what,
-                format!("choose `tensor` at most {heads}, or more `heads`"),
-            ));
-        }
-        if !heads.is_multiple_of(ranks) {
-            let what = format!("{heads} heads cannot be divided evenly among {ranks} tensor ranks");
-            return Err(BadInput::new(
-                what,
-                format!("choose `tensor` among {}, or other `heads`", divisors(heads)),
-            ));
-        }
-        if vocabulary < ranks {
-            let what = format!(
-                "a vocabulary of {vocabulary} cannot be divided among {ranks} tensor ranks"
-            );
-            return Err(BadInput::new(
-                what,
-                "a rank would hold padding only: choose a smaller `tensor`",
-            ));
-        }
-        // Heads divide the width, so ranks do.
-        debug_assert!(embd.is_multiple_of(heads));
-        if sequence && !block.is_multiple_of(ranks) {
-            let what = format!(
-                "sequences of {block} tokens cannot be divided evenly among {ranks} tensor ranks"
-            );
-            return Err(BadInput::new(
-                what,
-                format!("choose a `block` that {ranks} divides, or train without `sequence`"),
-            ));
-        }
-        Ok(())
-    }
-
-    /// Refuses a Llama that `ranks` ranks cannot share. A rank needs whole key and value heads: if
-    /// several ranks had a copy of one, they would have to add up its gradients.
-    ///
-    /// # Errors
-    /// If key and value heads, MLP or vocabulary cannot be divided among the ranks.
-    pub fn check_llama(shape: &ModelShape, ranks: usize) -> std::result::Result<(), BadInput> {
-        let heads = shape.heads;
-        let kv_heads = shape.kv_heads();
-        let ffn = shape.ffn_of(0);
-        let vocabulary = shape.vocabulary;
-        if !kv_heads.is_multiple_of(ranks) {
-            let what = format!(
-                "{kv_heads} key and value heads (for {heads} query heads) cannot be divided evenly among {ranks} tensor ranks"
-            );
-            return Err(BadInput::new(
-                what,
-                format!("choose `tensor` among {}", divisors(kv_heads)),
-            ));
-        }
-        if !ffn.is_multiple_of(ranks) || vocabulary < ranks {
-            let what = format!(
-                "an MLP of width {ffn} and {vocabulary} tokens cannot be divided among {ranks} tensor ranks"
-            );
-            return Err(BadInput::new(what, "choose a smaller `tensor`"));
-        }
-        Ok(())
     }
 
     /// `pass` over sequences of `length` tokens as this rank takes part in it: with the dropout
@@ -235,15 +156,6 @@ impl TensorParallel {
     fn declare_same(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
         params.declare_shard(whole.name.clone(), whole, Cut::All, self.same())
     }
-}
-
-/// All numbers that divide `n`.
-fn divisors(n: usize) -> String {
-    let all: Vec<String> = (1..=n.min(64))
-        .filter(|d| n.is_multiple_of(*d))
-        .map(|d| d.to_string())
-        .collect();
-    all.join(", ")
 }
 
 impl Build for TensorParallel {

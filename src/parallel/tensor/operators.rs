@@ -49,7 +49,7 @@ impl Operator {
         }
     }
 
-    /// Applies the operator to `x` [sequences, length, width], which is used up: no backward pass
+    /// Applies the operator to `x` [S, L, D], which is used up: no backward pass
     /// needs its elements. What ranks send has type `precision`.
     ///
     /// # Errors

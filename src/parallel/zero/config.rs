@@ -1,33 +1,11 @@
 //! What one chooses: the stage, sizes of buckets, where state lies.
 
-use super::Wrap;
+use super::{Stage, Wrap};
 use crate::comm::algorithms::Algorithm;
-use crate::named::named;
 use crate::optim::{AdamWConfig, Offload};
 use crate::parallel::buckets::BUCKET;
 use crate::plan::BytesEach;
 use crate::tensor::Precision;
-
-named! {
-    /// The state that ranks shard.
-    #[derive(PartialOrd, Ord)]
-    pub enum Stage by default Ddp {
-        /// Nothing: plain data parallelism.
-        Ddp = "0",
-        /// The optimizer's state.
-        One = "1",
-        /// The optimizer's state and the gradients.
-        Two = "2",
-        /// The optimizer's state, the gradients and the parameters.
-        Three = "3",
-    }
-}
-
-impl Stage {
-    pub fn number(self) -> usize {
-        self as usize
-    }
-}
 
 /// The settings, as DeepSpeed names them; sizes are in elements.
 #[derive(Clone, Debug)]

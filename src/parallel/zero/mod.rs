@@ -41,8 +41,9 @@ mod units;
 
 pub use crate::optim::{Offload, OffloadFolder};
 pub use account::{Event, EventKind, MemoryUsage, Volumes};
-pub use config::{Stage, ZeroConfig};
+pub use config::ZeroConfig;
 pub use gather::Gatherer;
+pub use shapes::strategy::Stage;
 pub use units::{Unit, Wrap};
 
 use super::{Averaged, Replicas, TensorParallel};

@@ -3,9 +3,9 @@
 
 use super::{CHUNK, CONFIG, FETCH_AGAIN, check, instead, listed, of_other_shape, read, unreadable};
 use half::{bf16, f16};
-use kit::config_json::some;
 use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensors, TensorInfo};
+use shapes::config_json::some;
 use shardlab::error::BadInput;
 use shardlab::plan::{Family, ModelShape};
 use shardlab::tensor::Spec;

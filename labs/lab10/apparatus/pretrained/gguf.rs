@@ -9,7 +9,7 @@ use super::metadata::{self, FREQUENCIES, Metadata, incomplete};
 use super::{CONFIG, FETCH_AGAIN, METADATA, about, check, listed, of_other_shape, unreadable};
 use candle_core::quantized::gguf_file::{Content, TensorInfo, VersionedMagic};
 use candle_core::{Device, Result as CandleResult};
-use kit::config_json::some;
+use shapes::config_json::some;
 use shardlab::error::BadInput;
 use shardlab::files;
 use shardlab::plan::{ModelShape, Named, Rope};

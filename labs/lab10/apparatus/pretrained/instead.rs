@@ -1,6 +1,6 @@
 //! What a folder or a file has instead of a Llama's weights, in words that say what to do.
 
-use kit::config_json::some;
+use shapes::config_json::some;
 use shardlab::error::BadInput;
 use std::path::Path;
 

@@ -3,7 +3,7 @@
 
 use super::files::{own_head, untied};
 use candle_core::quantized::gguf_file::{Content, Value};
-use kit::config_json::{self, some, wide_heads};
+use shapes::config_json::{self, some, wide_heads};
 use shardlab::error::BadInput;
 use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope};
 

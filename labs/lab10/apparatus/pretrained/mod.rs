@@ -26,7 +26,7 @@ use anyhow::Result;
 use files::Files;
 use gguf::Gguf;
 use half::bf16;
-use kit::config_json::{self, some};
+use shapes::config_json::{self, some};
 use shardlab::checkpoint::agree::agree;
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;

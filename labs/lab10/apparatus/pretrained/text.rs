@@ -85,7 +85,7 @@ impl Stream {
 /// The tokens that end a text, from generation_config.json, or else from config.json.
 pub(super) fn ends(dir: &Path, config: Option<&str>) -> Vec<u32> {
     let of = |json: &str| -> Option<Vec<u32>> {
-        let json = kit::config_json::json(json).ok()?;
+        let json = shapes::config_json::json(json).ok()?;
         let token = |value: &Value| value.as_u64().and_then(|token| u32::try_from(token).ok());
         match json.get("eos_token_id")? {
             Value::Array(tokens) => Some(tokens.iter().filter_map(token).collect()),

@@ -23,7 +23,7 @@ fn tokens(number: f64) -> String {
 pub(super) fn life_cycle() -> Result<String> {
     const SIDE: f64 = 150.0;
     const BASE: f64 = 176.0;
-    let all = stages(&kit::llamas::named(MODEL)?).map(|(_, _, tokens, each)| [tokens, each]);
+    let all = stages(&shapes::llamas::named(MODEL)?).map(|(_, _, tokens, each)| [tokens, each]);
     let most = all[1][0] * all[1][1];
     let each = all[3][1];
     // As many tokens as take the FLOPs of pre-training.

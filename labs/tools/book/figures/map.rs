@@ -6,8 +6,8 @@
 
 use anyhow::{Context, Result};
 use kit::show::svg::{Anchor, Page, Point, WIDTH, framed, rank_colour};
-use labs::lab11::planner::{model, search};
-use labs::lab11::strategy::{Cluster, Degrees, Device, TrainingJob};
+use planner::{Cluster, Degrees, Device, TrainingJob};
+use planner::{model, search};
 
 /// Devices of the picture, and parts of everything that is cut.
 const PARTS: usize = 4;

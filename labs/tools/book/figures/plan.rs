@@ -4,8 +4,8 @@ use crate::draw::{Align, Coat, Ink, Sketch};
 use crate::plans::tensor_and_data;
 use anyhow::Result;
 use kit::show::{bytes_decimal, significant, thousands};
-use labs::lab11::planner::Plan;
-use labs::lab11::strategy::{Degrees, TrainingJob};
+use planner::Plan;
+use planner::{Degrees, TrainingJob};
 
 /// A kind of bytes: its name, how many, and where they come from.
 type Kind = (&'static str, f64, String);

@@ -4,7 +4,7 @@ use crate::draw::{Align, Ink, Sketch, Stroke};
 use anyhow::{Context, Result};
 use kit::Peaks;
 use kit::show::significant;
-use labs::lab11::strategy::Device;
+use planner::Device;
 use shardlab::plan::ModelShape;
 
 const MODEL: &str = "llama-3-8b";
@@ -32,7 +32,7 @@ fn pass(shape: &ModelShape, name: String, [batch, new, earlier]: [u64; 3]) -> Pa
 }
 
 fn passes() -> Result<(Peaks, Vec<Pass>)> {
-    let shape = kit::llamas::named(MODEL)?;
+    let shape = shapes::llamas::named(MODEL)?;
     let device = Device::named(DEVICE).context("a device of lab11")?;
     let peaks = Peaks { flops: device.peak, bytes: device.bandwidth };
     let decode = [1, 16, 128].map(|batch| {

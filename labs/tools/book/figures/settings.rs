@@ -28,7 +28,7 @@ fn parts() -> Result<(Vec<Part>, u64)> {
         zero_stage: Stage::One,
         ..DsConfig::default()
     })?;
-    let shape = kit::llamas::named(MODEL)?;
+    let shape = shapes::llamas::named(MODEL)?;
     let layout = config.mesh(RANKS)?;
     let layers = config.layers(&shape)?;
     let part = |rank| {

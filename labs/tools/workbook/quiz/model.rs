@@ -3,7 +3,7 @@
 use super::Question;
 use anyhow::{Result, ensure};
 use kit::show::{percent, significant};
-use lab11::planner::model;
+use planner::model;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
 use shardlab::mesh::{Axis, Coordinates, Layout, Order};
