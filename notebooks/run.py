@@ -47,6 +47,8 @@ def files_called(code):
     """The files of the labs that code names, and of the book's figures."""
     labs = ROOT / "labs"
     files = [file for name in set(re.findall(r"\blab\d\d\b", code)) for file in (labs / name).rglob("*.rs")]
+    if "planner::" in code:
+        files += (ROOT / "crates/planner").rglob("*.rs")
     if "book::" in code:
         book = labs / "tools/book"
         files += [book / "live.rs", *(file for room in ("draw", "figures") for file in (book / room).rglob("*.rs"))]

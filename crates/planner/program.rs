@@ -15,16 +15,16 @@ named! {
     /// | DeepSpeed | as Megatron-LM | waited for | hidden | stage 1 |
     /// | this library | keeps gathered inputs | waited for | waited for | stage 1 |
     ///
-    /// In a pipeline, ZeRO-2 reduces gradients after every micro-batch, and ZeRO-3 gathers for each as
-    /// well. Left to itself, a stage of PyTorch's pipelines does neither: it reduces once, after the
-    /// last micro-batch, and keeps what it has gathered, which is ZeRO-1 here.
+    /// In a pipeline, ZeRO-2 reduces gradients after every micro-batch, and ZeRO-3 gathers for each
+    /// as well. Left to itself, a stage of PyTorch's pipelines does neither: it reduces once, after
+    /// the last micro-batch, and keeps what it has gathered, which is ZeRO-1 here.
     ///
     /// Sources: Korthikanti et al. (arXiv 2205.05198), section 4.2.2, and Megatron-LM's
     /// `core/tensor_parallel/layers.py` and `--overlap-param-gather`; PyTorch's DTensor and FSDP2,
     /// whose calls were counted; DeepSpeed's `runtime/zero/stage_1_and_2.py` and
     /// `runtime/pipe/engine.py`, whose tensor ranks are Megatron-LM's. Megatron-LM's ZeRO-2 is
-    /// Megatron-FSDP's `optim_grads`, which its `training/arguments.py` (d98e8a6) does not refuse in a
-    /// pipeline; no test of its runs that.
+    /// Megatron-FSDP's `optim_grads`, which its `training/arguments.py` (d98e8a6) does not refuse
+    /// in a pipeline; no test of its runs that.
     #[derive(Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Program by default Megatron {

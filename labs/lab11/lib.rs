@@ -6,8 +6,8 @@
 //! them, too, and says where both agree.
 //!
 //! Reading order: `lesson.rs` (a planner in its plainest form), `run.rs` (what the lab prints, and
-//! its checks), `flags.rs` (the job), and `apparatus/` (what a strategy costs, the search, and what
-//! both print).
+//! its checks), `flags.rs` (the job), and `apparatus/` (what it prints of the package `planner`:
+//! of what a strategy costs, and of the search).
 
 mod apparatus;
 pub mod flags;
@@ -18,5 +18,6 @@ mod run;
 pub use apparatus::{Found, job, likely, ranking, rules, scatter};
 pub use flags::Args;
 pub use kit;
+pub use planner;
 pub use prediction::prediction;
 pub use run::run;

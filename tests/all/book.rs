@@ -354,7 +354,7 @@ fn listings_are_there_and_used_and_every_page_with_one_shows_a_run() {
             assert!(run, "{page} shows a listing, and no output after it");
         }
     }
-    for folder in ["labs", "src"] {
+    for folder in ["labs", "src", "crates"] {
         for file in rust_files(&root().join(folder)) {
             let file = file.strip_prefix(root()).unwrap().to_path_buf();
             // A lab that is begun from it has a page for its listings.
@@ -477,7 +477,7 @@ fn code_in_prose(page: &str) -> Vec<(String, String)> {
 
 /// A path in the project, as pages write it.
 fn is_path(code: &str) -> bool {
-    let folders = ["benches", "book", "data", "labs", "notebooks", "src", "tests"];
+    let folders = ["benches", "book", "crates", "data", "labs", "notebooks", "src", "tests"];
     let begins = code.split_once('/').is_some_and(|(first, _)| folders.contains(&first));
     begins && !code.contains(|c: char| c.is_whitespace() || "*…:{<".contains(c))
 }

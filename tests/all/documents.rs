@@ -159,7 +159,7 @@ fn is_held(row: &Row, held: &str, place: &str) {
 fn functions() -> &'static [String] {
     static FILES: std::sync::OnceLock<Vec<String>> = std::sync::OnceLock::new();
     FILES.get_or_init(|| {
-        let folders = ["src", "labs", "tests"].map(|folder| root().join(folder));
+        let folders = ["src", "crates", "labs", "tests"].map(|folder| root().join(folder));
         let files = folders.iter().flat_map(|folder| crate::sources::rust_files(folder));
         files.map(|file| text(&file)).collect()
     })

@@ -133,6 +133,24 @@ fn a_package_depends_only_on_floors_below_its_own() {
     }
 }
 
+/// Cargo's own word for it: below and inside the planner nothing knows a tensor, a flag or a
+/// screen.
+#[test]
+fn the_planner_knows_no_tensor_and_no_screen() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let tree = Command::new(cargo)
+        .args(["tree", "--offline", "--locked", "--package", "planner", "--prefix", "none"])
+        .current_dir(ROOT)
+        .output()
+        .unwrap();
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    let names: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.starts_with(&["planner"]) && names.contains(&"shapes"), "{tree}");
+    for unknown in ["candle-core", "shardlab", "kit", "clap"] {
+        assert!(!names.contains(&unknown), "planner depends on {unknown}:\n{tree}");
+    }
+}
+
 #[test]
 fn a_new_package_is_looked_at() {
     let package = |folder: &str, uses: &[&str]| Package {
