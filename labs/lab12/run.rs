@@ -85,6 +85,9 @@ pub fn run(mut args: Args) -> Result<()> {
         seed: config.seed,
         broken: None,
     };
+    if args.broken == Some(Break::OwnCount) {
+        packed.ensure_counts_differ(&config, &strategy, &corpus.train)?;
+    }
     let exchanges = exchanges.into_iter().filter(|one| one.check(&config.shape).is_ok());
     let lab = Lab {
         exchanges: exchanges.collect(),

@@ -59,6 +59,7 @@ fn each_mistake_is_named_and_judged_in_each_type() {
             // What a mistake needs to be one.
             let (model, flags) = match (name, &*mistake) {
                 ("lab06", "small-group") => ("--layers 4 --embd 16 --heads 2 --block 8", flags),
+                ("lab12", "own-count") => (model, "--ranks 2 --seed 1"),
                 ("lab13", "no-balance") => (model, "--ranks 2 --steps 100"),
                 _ => (model, flags),
             };
@@ -85,9 +86,12 @@ fn each_mistake_is_named_and_judged_in_each_type() {
             // What it would change is not there, and the error says what to give.
             Some(2) => assert!(said.contains("help: "), "{all}"),
             Some(1) => assert!(is_named && said.contains("error: "), "{all}"),
-            // By chance or by its size it changes nothing, which the run says; or a check is of the
-            // mistake itself.
-            Some(0) => assert!(is_named && shown.contains("\n  check "), "{all}"),
+            // It changes less than bf16 rounds, which the run says; or a check is of the mistake
+            // itself.
+            Some(0) => {
+                assert!(is_named && shown.contains("\n  check "), "{all}");
+                assert!(!shown.contains("here it changes nothing"), "{all}");
+            }
             _ => panic!("{all}"),
         }
     });

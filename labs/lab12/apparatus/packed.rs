@@ -2,10 +2,11 @@
 
 use super::broken::{Break, shift_after_slicing};
 use shardlab::data::Batch;
+use shardlab::error::BadInput;
 use shardlab::parallel::Strategy;
 use shardlab::tensor::IGNORED;
 use shardlab::tensor::random::Stream;
-use shardlab::train::{MicroBatch, Observer};
+use shardlab::train::{Config, MicroBatch, Observer};
 
 /// Makes so many documents of each drawn sequence: the text is cut at places that depend on the
 /// sequence's number, and a document's last position has no target.
@@ -48,6 +49,37 @@ impl Packed {
         }
         batch
     }
+
+    /// Refuses a mistake with the ranks' counts of targets where all have one count.
+    ///
+    /// # Errors
+    /// If the first batch, which the checks look at, has as many targets on each rank.
+    pub fn ensure_counts_differ(
+        &self,
+        config: &Config,
+        strategy: &Strategy,
+        text: &[u32],
+    ) -> Result<(), BadInput> {
+        let batch = self.pack(config.sampler(0).batch(text, 0, 0));
+        let count = |rank| {
+            let slices = strategy.slicing.slices(batch.length, strategy.context, rank);
+            let rows: Vec<usize> = slices.positions(slices.rows()).collect();
+            let sequences = batch.targets.chunks(batch.length);
+            sequences
+                .map(|targets| rows.iter().filter(|&&row| targets[row] != IGNORED).count())
+                .sum()
+        };
+        let counts: Vec<usize> = (0..strategy.context).map(count).collect();
+        if counts.iter().any(|count| *count != counts[0]) {
+            return Ok(());
+        }
+        let what = format!("each rank has {} targets in the first batch", counts[0]);
+        let help = match self.documents {
+            1 => "give --documents 2 or more: the last token of each has no target",
+            _ => "give another --seed, or more --documents: they end in other places then",
+        };
+        Err(BadInput::new(format!("{what}: to divide by its own count is no mistake"), help))
+    }
 }
 
 impl Observer for Packed {
@@ -59,6 +91,8 @@ impl Observer for Packed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shardlab::data::Corpus;
+    use shardlab::parallel::context::Slicing;
 
     /// The last token of a document, and it alone, has its target in the next one.
     #[test]
@@ -77,6 +111,23 @@ mod tests {
         for (i, (found, target)) in batch.targets.iter().zip(targets).enumerate() {
             let is_last = batch.documents[i / 16].contains(&(i % 16 + 1));
             assert_eq!(*found, if is_last { IGNORED } else { target }, "{i}");
+        }
+    }
+    /// Whole documents end nowhere within, so all ranks have as many targets.
+    #[test]
+    fn equal_counts_are_no_mistake() {
+        let corpus = Corpus::embedded().unwrap();
+        let config = Config::small(1, &corpus);
+        for slicing in [Slicing::ZigZag, Slicing::Contiguous] {
+            let strategy = Strategy { context: 2, slicing, ..Strategy::SINGLE };
+            let with = |documents, seed| {
+                let packed = Packed { documents, seed, broken: None };
+                packed.ensure_counts_differ(&config, &strategy, &corpus.train).is_ok()
+            };
+            assert!((0..10).all(|seed| !with(1, seed)));
+            // By chance they are equal with some seeds, and not with others.
+            assert!((0..20).any(|seed| with(2, seed)), "{slicing:?}");
+            assert!((0..20).any(|seed| !with(3, seed)), "{slicing:?}");
         }
     }
 }
