@@ -3,7 +3,7 @@
 use crate::apparatus::{self, Found};
 use crate::flags::Args;
 use crate::lesson::{compare_bytes, plans};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use kit::show::{Screen, above, complain};
 use kit::{Checks, Lesson};
 use planner::{Degrees, Stage, Strategy, TrainingJob};
@@ -145,7 +145,5 @@ fn check(screen: &Screen, found: &Found) -> Result<()> {
         &result,
         &otherwise,
     );
-    let failed = checks.failed();
-    ensure!(failed.is_empty(), "{}", failed.join("; "));
-    Ok(())
+    kit::ensure_passed(&checks.failed())
 }

@@ -19,10 +19,23 @@ fn start(
     flags: &str,
     set: impl FnOnce(&mut Command),
 ) -> (Child, File) {
+    start_in([0, columns], folder, name, flags, set)
+}
+
+/// The same with lines, which a terminal of 0 does not tell.
+fn start_in(
+    [lines, columns]: [usize; 2],
+    folder: &Path,
+    name: &str,
+    flags: &str,
+    set: impl FnOnce(&mut Command),
+) -> (Child, File) {
     let (mut ours, mut theirs) = (-1, -1);
-    // SAFETY: the two descriptors are written; name, settings and size may be null.
+    let [ws_row, ws_col] = [lines, columns].map(|size| size as u16);
+    let mut size = libc::winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the two descriptors are written, and the size is read; name and settings may be null.
     let opened =
-        unsafe { libc::openpty(&mut ours, &mut theirs, null_mut(), null_mut(), null_mut()) };
+        unsafe { libc::openpty(&mut ours, &mut theirs, null_mut(), null_mut(), &raw mut size) };
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
     // SAFETY: both have just been opened, and nobody else closes them.
     let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
@@ -241,5 +254,44 @@ fn a_refusal_stays_within_the_width() {
         assert!(text.lines().filter(|line| line.starts_with("      ")).count() >= 2, "{text}");
         let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
         assert_eq!(words(&text), words(&wide));
+    }
+}
+
+/// Where a run ends below its picture, one line says how far above that is: also of a mistake, and
+/// of a check that failed, before the error. A terminal with room for all says nothing.
+#[test]
+fn a_picture_that_has_left_the_screen_is_pointed_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = "--layers 1 --embd 16 --heads 2 --block 8";
+    let ring = format!("--ranks 2 --steps 1 {small}");
+    let loads = format!("--ranks 2 --steps 2 {small}");
+    for (lines, name, flags, picture) in [
+        (24, "lab12", ring.clone(), "Which chunks meet"),
+        (24, "lab12", format!("{ring} --break stale-kv"), "Which chunks meet"),
+        (24, "lab13", format!("{loads} --break average-all"), "Copies for each expert"),
+        (24, "lab13", loads, "Copies for each expert"),
+        (24, "lab11", String::new(), "The search: "),
+        (200, "lab12", format!("{ring} --break stale-kv"), ""),
+    ] {
+        let (mut running, mut terminal) =
+            start_in([lines, 80], folder.path(), name, &flags, |command| {
+                command.env("NO_COLOR", "1");
+            });
+        let text = left(&read(&mut terminal, None));
+        let status = running.wait().unwrap();
+        assert_eq!(status.success(), !flags.contains("--break"), "{text}");
+        let shown: Vec<&str> = text.lines().collect();
+        let said: Vec<usize> =
+            (0..shown.len()).filter(|&i| shown[i].contains("lines above.")).collect();
+        if picture.is_empty() {
+            assert!(said.is_empty(), "{text}");
+            continue;
+        }
+        assert_eq!(said.len(), 1, "{name} {flags}:\n{text}");
+        let line = shown[said[0]];
+        let far: usize = line.split(' ').find_map(|word| word.parse().ok()).expect(line);
+        assert!(shown[said[0] - far].contains(picture), "{name} {flags}: {line}\n{text}");
+        let error = shown.iter().position(|line| line.starts_with("error: "));
+        assert!(error.is_none_or(|error| error > said[0]), "{text}");
     }
 }

@@ -21,8 +21,20 @@ pub fn run(
 
 /// An error if a check has failed.
 pub fn ensure_passed(failed: &[String]) -> Result<()> {
-    ensure!(failed.is_empty(), "{}", failed.join("; "));
+    ensure!(failed.is_empty(), "{}", joined(failed));
     Ok(())
+}
+
+/// Errors in one line, up to one that has a help: what follows that is an error of its own.
+fn joined(failed: &[String]) -> String {
+    let mut text = String::new();
+    let mut between = "";
+    for error in failed {
+        text += between;
+        text += error;
+        between = if error.contains("\nhelp: ") { "\nerror: " } else { "; " };
+    }
+    text
 }
 
 /// One lab, and the lab that comes after it.
@@ -78,7 +90,7 @@ impl Lesson {
             lines.extend([screen.wrap(&next, 2), screen.wrap(&command, 4)]);
         }
         let text = lines.join("\n");
-        match above::line(text.lines().count()) {
+        match above::line(text.lines().count(), 0) {
             Some(above) => format!("{text}\n{}", screen.wrap(&above, 2)),
             None => text,
         }
@@ -88,6 +100,23 @@ impl Lesson {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_follows_a_help_is_an_error_of_its_own() {
+        let all = |failed: &[&str]| {
+            let failed: Vec<String> = failed.iter().map(|error| error.to_string()).collect();
+            ensure_passed(&failed).unwrap_err().to_string()
+        };
+        assert_eq!(all(&["losses differ", "bytes differ"]), "losses differ; bytes differ");
+        assert_eq!(
+            all(&[
+                "losses differ",
+                "cannot write to a\nhelp: free some space",
+                "nor to b\nhelp: x"
+            ]),
+            "losses differ; cannot write to a\nhelp: free some space\nerror: nor to b\nhelp: x"
+        );
+    }
 
     #[test]
     fn the_next_lab_is_announced_and_after_the_last_the_exercises() {

@@ -5,7 +5,7 @@ use crate::commands::commands;
 use crate::flags::{ensure_said_once, with_flags};
 use crate::process::mistake::{self, Mistake};
 use crate::question::Question;
-use crate::show::Screen;
+use crate::show::{Screen, above};
 use crate::{help, predict, show};
 use anyhow::Result;
 use clap::error::ErrorKind;
@@ -20,7 +20,19 @@ use std::process::ExitCode;
 /// Runs a program, for its `main`: `run` gets its command line. [`launch::main`] says what its exit
 /// code is.
 pub fn main<Args: clap::Parser>(run: impl FnOnce(Args) -> Result<()>) -> ExitCode {
-    launch::main(|| run(arguments()?))
+    launch::main(|| ended(run(arguments()?)))
+}
+
+/// The end of a run: says where its picture is, if it has left the screen and nothing has said so,
+/// as where a check has failed.
+fn ended(ran: Result<()>) -> Result<()> {
+    let screen = Screen::detect(false);
+    let error = ran.as_ref().err().map(|error| format!("error: {error:#}"));
+    let lines = error.map_or(0, |error| show::in_lines(&screen, &error).lines().count());
+    if let Some(line) = above::line(0, lines) {
+        screen.say(screen.wrap(&line, 2));
+    }
+    ran
 }
 
 /// The same for a lab, which can ask for a prediction before it runs.
@@ -37,7 +49,7 @@ pub fn lab<Args: clap::Parser>(
             .hide_short_help(true);
         let (args, matches) = parsed(|command| command.arg(flag))?;
         if !matches.get_flag(PREDICT) {
-            return run(args);
+            return ended(run(args));
         }
         ensure_alone(&matches)?;
         predict::ensure_can_ask()?;
@@ -47,12 +59,12 @@ pub fn lab<Args: clap::Parser>(
         let said = predict::ask(&screen, words, &question, io::stdin().lock(), io::stdout())?;
         screen.say("");
         let Some(said) = said.filter(|said| !said.is_empty()) else {
-            return run(args);
+            return ended(run(args));
         };
         if let Err(error) = predict::keep(&question, &said) {
             notice::complain(&format!("the prediction is not kept: {error}"));
         }
-        run(args)?;
+        ended(run(args))?;
         screen.say(predict::answered(&screen, &question, &said));
         Ok(())
     })

@@ -27,13 +27,14 @@ pub fn picture(what: &'static str) {
     *PICTURE.lock().unwrap_or_else(PoisonError::into_inner) = Some((what, PRINTED.load(Relaxed)));
 }
 
-/// The line that says where the picture is, if `more` lines still follow and it has left the
-/// screen.
-pub fn line(more: usize) -> Option<String> {
-    let (what, before) = (*PICTURE.lock().unwrap_or_else(PoisonError::into_inner))?;
-    let lines = PRINTED.load(Relaxed) - before + more;
+/// The line that says where the picture is, `before` lines further down than now, if it has left
+/// the screen when `after` lines have followed that line. A run says it once.
+pub fn line(before: usize, after: usize) -> Option<String> {
+    let (what, begins) = PICTURE.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+    let lines = PRINTED.load(Relaxed) - begins + before;
     // With that line itself, and the prompt.
-    (lines + 2 > height_of_stdout()?).then(|| format!("{what} begins {lines} lines above."))
+    let has_left = lines + after + 2 > height_of_stdout()?;
+    has_left.then(|| format!("{what} begins {lines} lines above."))
 }
 
 #[cfg(test)]

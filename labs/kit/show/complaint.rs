@@ -8,11 +8,12 @@ use shardlab::notice;
 /// terminal's look, its lines end at words, and go on below where their text began. In a file or a
 /// pipe, where one searches, each stays one line.
 pub fn complain_folded(text: &str) {
-    let text = Screen::of_stderr().map_or(text.to_owned(), |screen| folded(&screen, text));
+    let text = Screen::of_stderr().map_or(text.to_owned(), |screen| in_lines(&screen, text));
     progress::erased(|| notice::print(&text));
 }
 
-fn folded(screen: &Screen, text: &str) -> String {
+/// A text in lines that end at words.
+pub(crate) fn in_lines(screen: &Screen, text: &str) -> String {
     let line = |line: &str| {
         let (label, text) = line.split_at(label(line));
         screen.hang(label, text)
@@ -56,6 +57,6 @@ mod tests {
             "No label: 1  2",
             "rank 1 is late: 1  2",
         ];
-        assert_eq!(folded(&screen, text).lines().collect::<Vec<_>>(), lines);
+        assert_eq!(in_lines(&screen, text).lines().collect::<Vec<_>>(), lines);
     }
 }

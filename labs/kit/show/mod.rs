@@ -54,6 +54,7 @@ pub mod trace;
 pub use activity::{Activity, Interval};
 pub use bars::{bar, bar_to_scale, glyphs, shares};
 pub use complaint::complain_folded;
+pub(crate) use complaint::in_lines;
 pub use draws::Draws;
 pub use gantt::{Bar, Chart, gantt};
 pub use heat::{Heat, Panel};
