@@ -700,6 +700,8 @@ fn other_schedulers_are_named_with_their_nodes() {
         (&[("PJM_O_NODEINF", "/var/pjm")], "PJM", "--hostfile $PJM_O_NODEINF"),
         (&[("LOADL_HOSTFILE", "/var/ll")], "LoadLeveler", "--hostfile $LOADL_HOSTFILE"),
         (&[("FLUX_JOB_NNODES", "2")], "Flux", "flux hostlist local > hosts"),
+        (&[("_CONDOR_PROCNO", "0"), ("_CONDOR_NPROCS", "2")], "HTCondor", "openmpiscript"),
+        (&[("_CONDOR_SLOT", "slot1_1")], "HTCondor", "ranks are on this node alone"),
     ] {
         let job = World { env, ..World::default() }.job();
         assert_eq!((job.unread, job.hosts.len(), job.scheduler), (Some(name), 1, None));
@@ -710,6 +712,56 @@ fn other_schedulers_are_named_with_their_nodes() {
         let flags = JobFlags { host_file: Some("mine".into()), ..JobFlags::default() };
         let given = World { env, flags, files: &[("mine", "a\nb")], ..World::default() }.job();
         assert_eq!((given.said.len(), given.hosts.len(), given.unread), (0, 2, None));
+    }
+}
+
+/// In the distribution `arbitrary` a file has a line for each rank, and Slurm counts none by node.
+#[test]
+fn an_arbitrary_distribution_is_that_of_its_file() {
+    let job = |distribution, text| {
+        let env: &[(&str, &str)] = &[
+            ("SLURM_JOB_NODELIST", "n[1-3]"),
+            ("SLURM_NTASKS", "4"),
+            ("SLURM_DISTRIBUTION", distribution),
+            ("SLURM_HOSTFILE", "/home/me/ranks"),
+        ];
+        let job = World { env, files: &[("/home/me/ranks", text)], ..World::default() }.job();
+        let slots: Vec<usize> = job.hosts.iter().map(|host| host.slots).collect();
+        (slots, job.per_node_from)
+    };
+    let from_file = |slots| (slots, "SLURM_HOSTFILE".to_string());
+    assert_eq!(job("arbitrary", "n1\nn2\nn2\nn3\n"), from_file(vec![1, 2, 1]));
+    assert_eq!(job("arbitrary", "n3\nn1\n n2 \nn3\n"), from_file(vec![1, 1, 2]));
+    // Other distributions do not read it, and one that does not name all nodes is another job's.
+    let divided = (vec![2, 1, 1], "SLURM_NTASKS=4 on 3 nodes".to_string());
+    assert_eq!(job("cyclic", "n1\nn2\nn2\nn3\n"), divided);
+    assert_eq!(job("arbitrary", "n1\nn1\nn1\nn2\n"), divided);
+}
+
+/// NSLOTS has the slots of all nodes: those of this one are in a file. Where there is no other
+/// node, nothing has to be given.
+#[test]
+fn this_nodes_slots_are_those_that_it_was_granted() {
+    let pe = ("PE_HOSTFILE", "/spool/pe");
+    let slots = ("NSLOTS", "5");
+    let two = "other.site 3 all.q@other.site <NULL>\nlaptop.site 2 all.q@laptop.site <NULL>\n";
+    let one = "laptop 5 all.q@laptop UNDEFINED\n";
+    let renamed = "node7 3 all.q@node7 <NULL>\nnode8 2 all.q@node8 <NULL>\n";
+    let lsf = |hosts| ("LSB_MCPU_HOSTS", hosts);
+    for (env, text, per_node, from, sentences) in [
+        (&[pe, slots][..], two, 2, "PE_HOSTFILE", 1),
+        (&[pe, slots], one, 5, "PE_HOSTFILE", 0),
+        (&[pe, slots], renamed, 3, "PE_HOSTFILE", 1),
+        (&[pe, slots], "no number", 8, "one for each core of this node", 1),
+        (&[slots], "", 5, "NSLOTS", 1),
+        (&[lsf("laptop 6")], "", 6, "LSB_MCPU_HOSTS", 0),
+        (&[lsf("other 4 laptop 2")], "", 2, "LSB_MCPU_HOSTS", 1),
+        (&[lsf("other 4 laptop")], "", 8, "one for each core of this node", 1),
+    ] {
+        let job = World { env, files: &[(pe.1, text)], ..World::default() }.job();
+        let found = (job.per_node, &*job.per_node_from, job.said.len());
+        assert_eq!(found, (per_node, from, sentences), "{env:?}");
+        assert!(job.unread.is_some() && job.hosts.len() == 1, "{env:?}");
     }
 }
 
@@ -906,6 +958,22 @@ fn the_launcher_is_the_one_that_is_there() {
     // Slurm sets it by itself in salloc's shell.
     assert_eq!(found(&slurm, &[("SLURM_MPI_TYPE", "none")], &both), by(Some("pmix")));
     assert_eq!(found(&slurm, &[], &[&srun[..1], &ompi[..]].concat()), SRUN);
+    // srun sets the site's default in each step, and salloc's shell is one.
+    let inside = |mpi| [("SLURM_STEP_ID", "4294967290"), ("SLURM_MPI_TYPE", mpi)];
+    let of_pmi2 = [&both[..], &[("scontrol show config", "MpiDefault = pmi2\n")]].concat();
+    assert_eq!(found(&slurm, &inside("pmi2"), &of_pmi2), by(Some("pmix")));
+    assert_eq!(found(&slurm, &inside("cray_shasta"), &of_pmi2), SRUN);
+    // Slurm that cannot start Open MPI's ranks has Open MPI do it, but in a step on other nodes.
+    let no_pmix = ("srun --mpi=list", "MPI plugin types are...\n\tnone\n\tpmi2");
+    let no_pmix = [&srun[..1], &[no_pmix], &ompi[..]].concat();
+    assert_eq!(found(&slurm, &[], &no_pmix), open_mpi(false));
+    let two = Job {
+        hosts: [&slurm.hosts[..], &slurm.hosts[..]].concat(),
+        ..slurm.clone()
+    };
+    assert_eq!(found(&two, &[], &no_pmix), open_mpi(false));
+    assert_eq!(found(&Job { is_step: true, ..two }, &[], &no_pmix), Launcher::NoPmix);
+    assert!(Launcher::NoPmix.line(&slurm, 1).unwrap_err().what.contains("srun --mpi=list"));
     // MPICH's descendants need a name where the site has no default, or one that is not theirs.
     let with_pmi2 = ("srun --mpi=list", "MPI plugin types are...\n\tcray_shasta\n\tpmi2\n\tnone");
     let site = |default| ("scontrol show config", default);
@@ -919,6 +987,9 @@ fn the_launcher_is_the_one_that_is_there() {
         let none = [("SLURM_MPI_TYPE", "none")];
         assert_eq!(found(&slurm, &none, &programs), by(Some("pmi2")), "{default:?}");
     }
+    let of_pmix = ("scontrol show config", "MpiDefault = pmix\n");
+    let of_pmix = [&srun[..1], &[with_pmi2, of_pmix], &hydra[..]].concat();
+    assert_eq!(found(&slurm, &inside("pmix_v4"), &of_pmix), by(Some("pmi2")));
     // A step's CPUs are the shell's own; before 20.11 they were everyone's.
     let step = Job { is_step: true, ..slurm.clone() };
     let shares = [&srun[..], &[("srun --help", "  --overlap   share\n")]].concat();

@@ -67,6 +67,13 @@ CASES = [
     case("MPICH, another default", "sbatch -N1 -n2", mpi="HYDRA build details:", before="export SLURM_MPI_TYPE=pmi2", expect=[2]),
 ]
 
+# At a site whose default is pmi2. srun sets that in each step, and salloc's shell is one: nobody chose it there.
+OF_PMI2 = [
+    case("pmi2, salloc's shell", "salloc -N2 -n4, shell", expect=[3, 1], says="--mpi=pmix"),
+    case("pmi2, a script", "sbatch -N1 -n2", expect=[2], says="--mpi=pmix"),
+    case("pmi2 and MPICH, salloc's shell", "salloc -N1 -n2, shell", mpi="HYDRA build details:", expect=[2]),
+]
+
 
 class Cluster:
     def __init__(self, launch, work):
@@ -109,6 +116,8 @@ class Cluster:
         for name in ("line", "said", "ranks-seen", "error"):
             (self.work / name).unlink(missing_ok=True)
         body = self.body([
+            # srun --pty starts all of its tasks, and the terminal is the first one's.
+            '[ "${SLURM_PROCID:-0}" = 0 ] || exit 0',
             one["before"] or ":",
             f"{self.launch} --print {one['flags']} ./rank > line 2> said",
             # One node has one server of PMIx.
@@ -130,11 +139,10 @@ def script(path, *lines):
     return path
 
 
-def lines_are_right(cluster, chosen):
-    """Runs the cases of the table. Returns what is wrong."""
+def lines_are_right(cluster, cases, chosen):
+    """Runs the cases of a table. Returns what is wrong."""
     wrong = []
-    print(f"{'case':28} {'line':58} ranks that started")
-    for one in CASES:
+    for one in cases:
         if chosen and one["name"] not in chosen:
             continue
         line, said, by_word, seen, error = cluster.run(one)
@@ -149,7 +157,7 @@ def lines_are_right(cluster, chosen):
         if "--ntasks-per-node" in line and "can't honor --ntasks-per-node" in error:
             faults.append(error.strip())
         shown = line.removesuffix(" ./rank") + (" (run with none)" if "pmix" in line and len(seen) > 1 else "")
-        print(f"{one['name']:28} {shown:58} {' '.join(map(str, seen.values()))}{'  FAILED' if faults else ''}", flush=True)
+        print(f"{one['name']:30} {shown:58} {' '.join(map(str, seen.values()))}{'  FAILED' if faults else ''}", flush=True)
         wrong += [f"{one['name']}: {fault}" for fault in faults]
     return wrong
 
@@ -177,7 +185,7 @@ def ends_are_known(cluster):
         subprocess.run(["scancel", job])
         until(lambda: not subprocess.run(["squeue", "-h", "-j", job], capture_output=True, text=True).stdout.strip(), name)
         right = says in text() and count() == starts
-        print(f"{name:28} {count()} start{'' if count() == 1 else 's'}{'' if right else '  FAILED'}", flush=True)
+        print(f"{name:30} {count()} start{'' if count() == 1 else 's'}{'' if right else '  FAILED'}", flush=True)
         if not right:
             wrong.append(f"{name}: {count()} starts for {starts}, and launch said: {text().strip()}")
 
@@ -198,29 +206,33 @@ def srun_is_missed(cluster):
     cluster.start("sbatch -N1 -n2", body)
     code, said = (cluster.work / "line").read_text().strip(), (cluster.work / "said").read_text()
     right = code == "2" and "srun, which starts ranks there, is not on PATH" in said
-    print(f"{'no srun':28} exit code {code}{'' if right else '  FAILED'}")
+    print(f"{'no srun':30} exit code {code}{'' if right else '  FAILED'}")
     return [] if right else [f"no srun: exit code {code}: {said}"]
 
 
 def grid_engine_is_named(cluster):
     """Grid Engine's jobs, with and without a parallel environment. Returns what is wrong."""
     wrong = []
-    for name, flags, slots, says in [
-        ("Grid Engine, one slot", [], 1, "PE_HOSTFILE, which names its nodes, is not set"),
-        ("Grid Engine, three slots", ["-pe", "mpi", "3"], 3, "$PE_HOSTFILE > hosts"),
+    for name, flags, before, slots, says in [
+        ("Grid Engine, one slot", [], ":", 1, "PE_HOSTFILE, which tells its nodes, is not set"),
+        ("Grid Engine, three slots", ["-pe", "mpi", "3"], ":", 3, ""),
+        # The file of a job of two nodes, which one host cannot give.
+        ("Grid Engine, two nodes", ["-pe", "mpi", "3"],
+         "(cat $PE_HOSTFILE; echo 'other 2 all.q@other UNDEFINED') > pe; export PE_HOSTFILE=$PWD/pe", 5, "$PE_HOSTFILE > hosts"),
     ]:
         body = cluster.body([
+            before,
             f"{cluster.launch} --print ./rank > line 2> said",
             # What launch says to type, typed.
-            'if [ -n "$PE_HOSTFILE" ]; then',
+            "if grep -q awk said; then",
             "  eval \"$(sed -n 's/.*after  \\(awk .*\\)$/\\1/p' said)\"",
             f"  {cluster.launch} --print --hostfile hosts ./rank > line",
             "fi",
         ])
         grid_engine.submit(body, flags, cluster.work)
         line, said = (cluster.work / "line").read_text().strip(), (cluster.work / "said").read_text()
-        right = says in said and re.search(rf" -n {slots} ", line)
-        print(f"{name:28} {line.removesuffix(' ./rank')}{'' if right else '  FAILED'}", flush=True)
+        right = (says in said if says else "Grid Engine" not in said) and re.search(rf" -n {slots} ", line)
+        print(f"{name:30} {line.removesuffix(' ./rank')}{'' if right else '  FAILED'}", flush=True)
         if not right:
             wrong.append(f"{name}: {line}: {said}")
     return wrong
@@ -246,9 +258,13 @@ def main():
         work = pathlib.Path(work)
         running.enter_context(slurm.running(work / "slurm"))
         cluster = Cluster(launch, work)
-        wrong = lines_are_right(cluster, chosen)
+        print(f"{'case':30} {'line':58} ranks that started")
+        wrong = lines_are_right(cluster, CASES, chosen)
         if not chosen:
             wrong += srun_is_missed(cluster) + ends_are_known(cluster)
+        slurm.changed(work / "slurm", "MpiDefault=none", "MpiDefault=pmi2")
+        wrong += lines_are_right(cluster, OF_PMI2, chosen)
+        if not chosen:
             running.enter_context(grid_engine.running(work / "grid-engine"))
             wrong += grid_engine_is_named(cluster)
     print(f"{time.monotonic() - began:.0f} s")

@@ -71,6 +71,13 @@ def running(work: pathlib.Path):
             daemon.kill()
 
 
+def changed(work, old, new):
+    """Changes a line of the configuration of the Slurm that runs in `work`."""
+    configuration = work / "slurm.conf"
+    configuration.write_text(configuration.read_text().replace(old, new))
+    subprocess.run(["scontrol", "reconfigure"], check=True, capture_output=True)
+
+
 def start(program, *arguments):
     log = subprocess.DEVNULL
     return subprocess.Popen([shutil.which(program), *map(str, arguments)], stdin=log, stdout=log, stderr=log)

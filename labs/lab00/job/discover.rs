@@ -109,7 +109,7 @@ impl Job {
         let scheduler = scheduler(environment);
         let named = scheduler.is_some() || flags.host_file.is_some();
         let (unread, sentence) = elsewhere::scheduler(environment).filter(|_| !named).unzip();
-        let numbers = Numbers { environment, said: sentence.into_iter().collect() };
+        let numbers = Numbers { environment, said: sentence.flatten().into_iter().collect() };
         let mut search = Search { flags, environment, scheduler, numbers };
         let nodes = search.nodes()?;
         let machine = search.machine(&nodes);

@@ -3,8 +3,10 @@
 
 use super::environment::Environment;
 use super::granted::Slots;
+use super::hosts::MOST;
 use shardlab::error::BadInput;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// A scheduler that is known by name only.
 struct Elsewhere {
@@ -17,7 +19,7 @@ struct Elsewhere {
     file: &'static str,
 }
 
-const ELSEWHERE: [Elsewhere; 7] = [
+const ELSEWHERE: [Elsewhere; 8] = [
     Elsewhere {
         name: "LSF",
         signs: "LSB_JOBID LSB_MCPU_HOSTS LSB_DJOB_HOSTFILE LSB_HOSTS",
@@ -60,13 +62,23 @@ const ELSEWHERE: [Elsewhere; 7] = [
         nodes: "",
         file: "hosts and --per-node, after  flux hostlist local > hosts",
     },
+    // Its jobs have one node, but for those of its parallel universe.
+    Elsewhere {
+        name: "HTCondor",
+        signs: "_CONDOR_SCRATCH_DIR _CONDOR_SLOT _CONDOR_JOB_AD _CONDOR_PROCNO",
+        nodes: "_CONDOR_NPROCS",
+        file: "hosts and --per-node, with the hosts of its parallel universe: those in the file contact of condor_chirp, which HTCondor's openmpiscript makes a machine file of",
+    },
 ];
 
 /// The name of a scheduler that is around this process and whose nodes are not read, and a sentence
-/// that says how to give them.
-pub(super) fn scheduler(environment: &Environment) -> Option<(&'static str, String)> {
+/// that says how to give them, unless this node is its only one.
+pub(super) fn scheduler(environment: &Environment) -> Option<(&'static str, Option<String>)> {
     let is_set = |names: &str| names.split(' ').any(|name| environment.variable(name).is_some());
     let Elsewhere { name, nodes, file, .. } = ELSEWHERE.iter().find(|one| is_set(one.signs))?;
+    if granted(environment).is_some_and(|(hosts, _)| hosts.len() == 1) {
+        return Some((name, None));
+    }
     let sentence = if nodes.is_empty() || is_set(nodes) {
         format!(
             "this is a job of {name}, whose nodes are not read: give them with --hostfile {file}"
@@ -74,17 +86,55 @@ pub(super) fn scheduler(environment: &Environment) -> Option<(&'static str, Stri
     } else {
         let unset = nodes.replace(' ', " or ");
         format!(
-            "this is a job of {name}, and {unset}, which names its nodes, is not set: ranks are on this node alone"
+            "this is a job of {name}, and {unset}, which tells its nodes, is not set: ranks are on this node alone"
         )
     };
-    Some((name, sentence))
+    Some((name, Some(sentence)))
 }
 
-/// Ranks that Grid Engine granted to a job of this node alone, and the variable that says so.
+/// Hosts and their slots, as Grid Engine or LSF granted them, and the variable that says so.
+fn granted(environment: &Environment) -> Option<(Vec<(String, usize)>, &'static str)> {
+    let pair = |host: Option<&str>, slots: Option<&str>| {
+        Some((
+            host?.to_string(),
+            slots?.parse().ok().filter(|slots| (1..=MOST).contains(slots))?,
+        ))
+    };
+    let (hosts, from): (Option<Vec<_>>, _) = if let Some(path) = environment.variable("PE_HOSTFILE")
+    {
+        let text = (environment.read)(Path::new(&path)).ok()?;
+        // A host, its slots, a queue and its processors.
+        let host = |line: &str| {
+            let mut words = line.split_whitespace();
+            pair(words.next(), words.next())
+        };
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        (lines.map(host).collect(), "PE_HOSTFILE")
+    } else {
+        let list = environment.variable("LSB_MCPU_HOSTS")?;
+        let words: Vec<&str> = list.split_whitespace().collect();
+        let host = |two: &[&str]| pair(two.first().copied(), two.get(1).copied());
+        (words.chunks(2).map(host).collect(), "LSB_MCPU_HOSTS")
+    };
+    hosts.filter(|hosts| !hosts.is_empty()).map(|hosts| (hosts, from))
+}
+
+/// Ranks that a scheduler whose nodes are not read granted on this node, and the variable that says
+/// so. `NSLOTS` counts those of all nodes, where there are several.
 pub(super) fn slots_here(environment: &Environment) -> Result<Option<Slots>, BadInput> {
-    let slots = environment.number("NSLOTS")?;
-    let alone = environment.variable("PE_HOSTFILE").is_none();
-    Ok(slots.filter(|_| alone).map(|slots| (vec![slots], "NSLOTS".to_string())))
+    let Some((hosts, from)) = granted(environment) else {
+        let slots = environment.number("NSLOTS")?;
+        let alone = environment.variable("PE_HOSTFILE").is_none();
+        return Ok(slots.filter(|_| alone).map(|slots| (vec![slots], "NSLOTS".to_string())));
+    };
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_lowercase();
+    let here = |(name, _): &&(String, usize)| short(name) == short(&environment.host);
+    // A host may have another name there. The job's script runs on the first.
+    let slots = match hosts.iter().filter(here).map(|(_, slots)| slots).sum() {
+        0 => hosts[0].1,
+        slots => slots,
+    };
+    Ok(Some((vec![slots], from.to_string())))
 }
 
 /// The devices that Level Zero shows on a node of Aurora, which has six GPUs of two tiles, and the

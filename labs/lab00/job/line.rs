@@ -35,8 +35,31 @@ pub enum Launcher {
     /// Slurm's, which is not here: nothing else starts ranks in its jobs, since other launchers
     /// call it.
     NoSrun,
+    /// Slurm's, which cannot start Open MPI's ranks here, nor can that itself.
+    NoPmix,
     /// No MPI here: ranks are threads of the program itself.
     Threads,
+}
+
+/// Returns a variable of the environment.
+type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
+/// Runs a program of PATH and returns its output, or None if there is no such program.
+type Ask<'a> = dyn Fn(&str, &[&str]) -> Option<String> + 'a;
+
+/// Whether root runs Open MPI, and has not said that this is meant.
+fn is_root(env: &Env, ask: &Ask) -> bool {
+    let allowed =
+        env("OMPI_ALLOW_RUN_AS_ROOT").is_some() && env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM").is_some();
+    !allowed && ask("id", &["-u"]).is_some_and(|id| id.trim() == "0")
+}
+
+/// A site's way of starting MPI's ranks, in what `scontrol show config` prints.
+fn mpi_default(config: &str) -> Option<String> {
+    let value = |line: &str| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "MpiDefault").then(|| value.trim().to_string())
+    };
+    config.lines().find_map(value)
 }
 
 /// The launcher that prints this text for `--version`: PALS, Open MPI or Hydra, if we know it.
@@ -65,13 +88,8 @@ impl Launcher {
         Launcher::find(job, &|name| std::env::var(name).ok(), &ask)
     }
 
-    /// The launcher for this job. `ask` runs a program of PATH and returns its output, or None if
-    /// there is no such program.
-    pub fn find(
-        job: &Job,
-        env: &dyn Fn(&str) -> Option<String>,
-        ask: &dyn Fn(&str, &[&str]) -> Option<String>,
-    ) -> Launcher {
+    /// The launcher for this job.
+    pub fn find(job: &Job, env: &Env, ask: &Ask) -> Launcher {
         let has = |text: Option<String>, what| {
             text.is_some_and(|text| text.to_lowercase().contains(what))
         };
@@ -91,31 +109,37 @@ impl Launcher {
                     Launcher::NoSrun
                 };
             }
-            let lists = |name| has(ask("srun", &["--mpi=list"]), name);
-            // Slurm itself sets none in salloc's shell. Anything else is the user's own choice.
+            let of_site = || ask("scontrol", &["show", "config"]).as_deref().and_then(mpi_default);
+            // Nobody chose none: Slurm itself sets it in salloc's shell, where it is the default.
+            // srun sets the default in each step as well. Anything else is the user's own choice.
             let by_variable = env("SLURM_MPI_TYPE");
-            let chosen = by_variable.as_ref().is_some_and(|name| name != "none");
-            let mpi = if chosen || known.is_empty() {
-                None
-            } else if open_mpi.is_some() {
-                Some("pmix").filter(|name| lists(name))
-            } else {
-                // MPICH's descendants work with the site's default, but for none and for pmix: each
-                // rank is then alone. The variable goes before the default.
-                let of_site = |text: String| {
-                    let value = |line: &str| {
-                        let (key, value) = line.split_once('=')?;
-                        (key.trim() == "MpiDefault").then(|| value.trim().to_string())
-                    };
-                    text.lines().find_map(value)
-                };
-                let default =
-                    by_variable.or_else(|| ask("scontrol", &["show", "config"]).and_then(of_site));
-                let needed = default.is_some_and(|name| name == "none" || name.starts_with("pmix"));
-                Some("pmi2").filter(|name| needed && lists(name))
+            let is_default = |name: &String| {
+                name == "none"
+                    || env("SLURM_STEP_ID").is_some()
+                        && of_site().is_some_and(|site| name.starts_with(&site))
             };
+            let chosen = by_variable.as_ref().is_some_and(|name| !is_default(name));
             // Before Slurm 20.11 all steps shared their CPUs, and there was no such flag.
             let overlap = job.is_step && has(ask("srun", &["--help"]), "--overlap");
+            if chosen || known.is_empty() {
+                return Launcher::Srun { mpi: None, overlap };
+            }
+            let listed = ask("srun", &["--mpi=list"]);
+            let lists = |name: &'static str| has(listed.clone(), name);
+            if let Some(Launcher::OpenMpi { program, .. }) = open_mpi {
+                return match &listed {
+                    // Slurm cannot start Open MPI's ranks, but Open MPI itself can by its daemons.
+                    Some(text) if !text.trim().is_empty() && !lists("pmix") => {
+                        Launcher::without_pmix(job, program, env, ask)
+                    }
+                    _ => Launcher::Srun { mpi: Some("pmix").filter(|name| lists(name)), overlap },
+                };
+            }
+            // MPICH's descendants work with the site's default, but for none and for pmix: each
+            // rank is then alone. The variable goes before the default.
+            let default = by_variable.or_else(of_site);
+            let needed = default.is_some_and(|name| name == "none" || name.starts_with("pmix"));
+            let mpi = Some("pmi2").filter(|name| needed && lists(name));
             return Launcher::Srun { mpi, overlap };
         }
         let first = match known.first() {
@@ -126,10 +150,7 @@ impl Launcher {
             // PALS starts nothing outside a job.
             Some(Launcher::Pals) if job.is_local() => Launcher::Threads,
             Some(&Launcher::OpenMpi { program, .. }) => {
-                let allowed = env("OMPI_ALLOW_RUN_AS_ROOT").is_some()
-                    && env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM").is_some();
-                let root = !allowed && ask("id", &["-u"]).is_some_and(|id| id.trim() == "0");
-                Launcher::OpenMpi { program, root }
+                Launcher::OpenMpi { program, root: is_root(env, ask) }
             }
             Some(launcher) => *launcher,
             // Not every version of PALS prints its name, but these machines have no different
@@ -141,6 +162,15 @@ impl Launcher {
             }
             None => Launcher::Threads,
         }
+    }
+
+    /// Open MPI's own launcher, in a job of Slurm that has no plugin for its ranks. From inside of
+    /// a step it would wait for the step's own CPUs on other nodes.
+    fn without_pmix(job: &Job, program: &'static str, env: &Env, ask: &Ask) -> Launcher {
+        if job.is_step && job.hosts.len() > 1 {
+            return Launcher::NoPmix;
+        }
+        Launcher::OpenMpi { program, root: is_root(env, ask) }
     }
 
     /// The launch line for `ranks` ranks. It is empty for threads.
@@ -165,6 +195,12 @@ impl Launcher {
                 return Err(BadInput::new(
                     "this is a job of Slurm, and srun, which starts ranks there, is not on PATH",
                     "in a container, bind Slurm's programs and its folders (its site says how), or start the container by srun; --threads starts ranks on this node alone",
+                ));
+            }
+            Launcher::NoPmix => {
+                return Err(BadInput::new(
+                    "this Slurm has no pmix (srun --mpi=list), by which Open MPI's ranks find each other, and inside of a step mpirun would wait for other nodes",
+                    "start from the job's own script, or from salloc's shell: launch takes mpirun there; --threads starts ranks on this node alone",
                 ));
             }
             Launcher::Threads => Vec::new(),

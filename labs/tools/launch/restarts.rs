@@ -21,7 +21,7 @@ use std::time::Instant;
 /// whether the launcher joins the ranks' exit codes.
 pub fn run(command: &[String], most: usize, joins: bool) -> io::Result<i32> {
     signals::watch();
-    let mut killed = false;
+    let mut told = Vec::new();
     for count in 0.. {
         let start = Instant::now();
         let mut process = Command::new(&command[0]);
@@ -36,7 +36,7 @@ pub fn run(command: &[String], most: usize, joins: bool) -> io::Result<i32> {
         }
         let end = End::of(code, joins);
         let failed = format!("the job failed after {took} ({})", in_words(code, end));
-        if let Some(why) = no_restart(end, signals::stopped()) {
+        if let Some(why) = no_restart(end, signals::stopped(), joins) {
             eprintln!("launch: {failed}; no restart: {why}");
             return Ok(code);
         }
@@ -48,11 +48,9 @@ pub fn run(command: &[String], most: usize, joins: bool) -> io::Result<i32> {
             return Ok(code);
         }
         eprintln!("launch: {failed}; restart {} of {most}", count + 1);
-        if end == End::Signal(signals::KILL) && !killed {
-            killed = true;
-            complain(
-                "note: SIGKILL comes where no memory is left, and from who cancels a step of the job (scancel JOB.STEP); launch cannot tell which: Ctrl-C ends it, too",
-            );
+        if let Some(note) = unknown(end, joins).filter(|note| !told.contains(note)) {
+            told.push(note);
+            complain(note);
         }
     }
     unreachable!("the last attempt returns")
@@ -83,15 +81,30 @@ impl End {
 }
 
 /// Why a job that ended so would end so again, or should not begin again.
-fn no_restart(end: End, stopped: bool) -> Option<&'static str> {
+fn no_restart(end: End, stopped: bool, joins: bool) -> Option<&'static str> {
     match end {
         _ if stopped => Some("a signal stopped it"),
+        // SIGINT has this number, too.
+        End::BadInput if joins => Some("its input is bad, or Ctrl-C stopped its ranks"),
         End::BadInput => Some("its input is bad"),
         End::Signal(number) => {
             let signal = signals::NAMES.iter().find(|signal| signal.number == number)?;
             signal.no_restart
         }
         End::Failed => None,
+    }
+}
+
+/// What cannot be known of an end: whether somebody meant it.
+fn unknown(end: End, joins: bool) -> Option<&'static str> {
+    match end {
+        End::Signal(signals::KILL) => Some(
+            "note: SIGKILL comes where no memory is left, and from who cancels a step of the job (scancel JOB.STEP); launch cannot tell which: Ctrl-C ends it, too",
+        ),
+        End::Signal(signals::SEGV) if joins => Some(
+            "note: this mpiexec ends with 11 (SIGSEGV) also where somebody sent SIGINT or SIGQUIT to it alone; launch cannot tell which: Ctrl-C ends it, too",
+        ),
+        _ => None,
     }
 }
 
@@ -127,7 +140,7 @@ mod tests {
     /// some signals differ between systems.
     #[test]
     fn what_somebody_ended_does_not_begin_again() {
-        let again = |code, joins| no_restart(End::of(code, joins), false).is_none();
+        let again = |code, joins| no_restart(End::of(code, joins), false, joins).is_none();
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
             assert!(!again(128 + signal, false), "{signal}");
             // 1, 2 and 3 are a program's own codes.
@@ -142,6 +155,13 @@ mod tests {
         }
         assert!(again(1, false) && again(1, true) && again(3, false));
         assert!(!again(2, false) && !again(2, true) && !again(3, true));
+        // Hydra's codes of what somebody may have meant.
+        let unknown = |code, joins| unknown(End::of(code, joins), joins).is_some();
+        assert!(unknown(11, true) && unknown(9, true) && unknown(137, false));
+        assert!(!unknown(139, false) && !unknown(6, true));
+        assert!(
+            no_restart(End::of(2, true), false, true).is_some_and(|why| why.contains("Ctrl-C"))
+        );
         assert_eq!(in_words(137, End::of(137, false)), "exit code 137: SIGKILL");
         assert_eq!(in_words(9, End::of(9, true)), "exit code 9: SIGKILL");
         assert_eq!(in_words(9, End::of(9, false)), "exit code 9");

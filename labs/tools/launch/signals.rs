@@ -7,6 +7,8 @@ pub(super) use system::{NAMES, run, stopped, watch};
 
 /// SIGKILL, the same on every system.
 pub(super) const KILL: i32 = 9;
+/// SIGSEGV, the same on every system.
+pub(super) const SEGV: i32 = 11;
 
 /// A signal, and why a job that it ended does not begin again, if so.
 pub(super) struct Signal {
