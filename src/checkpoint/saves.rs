@@ -173,4 +173,24 @@ mod tests {
             .concat()
         );
     }
+    #[test]
+    fn latest_goes_first_and_one_that_is_gone_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["save-0001-step-5", "save-0002-step-10", "save-0003-step-15"] {
+            let manifest = dir.path().join(name).join(super::super::MANIFEST);
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            std::fs::write(manifest, "{}").unwrap();
+        }
+        for (latest, first) in [
+            ("save-0002-step-10", "save-0002-step-10"),
+            ("save-0001-step-5\n", "save-0001-step-5"),
+            ("save-0009-step-45", "save-0003-step-15"),
+            ("../save-0001-step-5", "save-0003-step-15"),
+            ("", "save-0003-step-15"),
+        ] {
+            std::fs::write(dir.path().join(LATEST), latest).unwrap();
+            let all = candidates(dir.path());
+            assert_eq!((all.len(), &*all[0]), (3, first), "{latest:?}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// A row's first two cells, and the test that holds its third.
-const ROWS: [(&str, &str, &str); 19] = [
+const ROWS: [(&str, &str, &str); 27] = [
     (
         "`config.json`, sizes",
         "the weights' shapes",
@@ -43,9 +43,24 @@ const ROWS: [(&str, &str, &str); 19] = [
         "two_tables_of_rope_must_agree",
     ),
     (
+        "`config.json`, `layer_types`",
+        "its `sliding_window_pattern` or `max_window_layers`",
+        "a_list_of_windows_is_compared_with_its_rule",
+    ),
+    (
         "`config.json`, the end of a text",
         "`generation_config.json`",
         "a_folders_tokenizer_begins_texts_and_streams_them",
+    ),
+    (
+        "`config.json`, RoPE's frequencies",
+        "those among the weights",
+        "frequencies_among_the_weights_are_compared",
+    ),
+    (
+        "`model.safetensors`",
+        "its index, and other weights in the folder",
+        "weights_that_are_not_read_are_named",
     ),
     (
         "`model.safetensors.index.json`, the file of a tensor",
@@ -61,6 +76,16 @@ const ROWS: [(&str, &str, &str); 19] = [
         "GGUF, its keys and its tokens",
         "its tensors, and `config.json` beside it",
         "a_config_beside_a_gguf_file_agrees_with_it",
+    ),
+    (
+        "GGUF, its tokens, and the one that begins a text",
+        "`tokenizer.json`",
+        "a_gguf_files_tokens_are_the_tokenizers",
+    ),
+    (
+        "GGUF, the end of a text",
+        "`config.json` or `generation_config.json` beside it",
+        "a_gguf_files_end_of_a_text_is_read_or_told",
     ),
     (
         "GGUF, `rope_freqs.weight`",
@@ -81,6 +106,21 @@ const ROWS: [(&str, &str, &str); 19] = [
         "a checkpoint's manifest",
         "this run: model, ranks, strategy, seed, settings",
         "other_settings_are_told_and_need_a_flag",
+    ),
+    (
+        "`latest`",
+        "the checkpoints beside it",
+        "latest_goes_first_and_one_that_is_gone_does_not_count",
+    ),
+    (
+        "`progress.jsonl`",
+        "the checkpoint that is resumed",
+        "only_the_last_attempts_steps_after_the_checkpoint_are_lost",
+    ),
+    (
+        "a recorded run, a step's loss",
+        "another line with that step",
+        "a_recorded_run_has_each_step_once",
     ),
     (
         "`SLURM_TASKS_PER_NODE`",
@@ -113,7 +153,15 @@ fn each_row_of_the_table_has_a_test() {
     let named: Vec<[&str; 2]> = ROWS.iter().map(|(one, other, _)| [*one, other]).collect();
     let shown: Vec<[&str; 2]> = rows.iter().map(|row| [row[0].as_str(), &row[1]]).collect();
     assert_eq!(named, shown);
-    let folders = ["tests", "crates/shapes", "labs/lab10", "labs/lab00", "labs/kit"];
+    let folders = [
+        "tests",
+        "crates/shapes",
+        "labs/lab00",
+        "labs/lab08",
+        "labs/lab10",
+        "labs/kit",
+        "src/checkpoint",
+    ];
     let files = folders.iter().flat_map(|folder| rust_files(&Path::new(ROOT).join(folder)));
     let sources: Vec<String> = files.map(|file| std::fs::read_to_string(file).unwrap()).collect();
     for (_, _, test) in ROWS {

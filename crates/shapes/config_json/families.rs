@@ -182,6 +182,7 @@ impl Family {
             notes.push(format!("{why}: all layers are taken to see all positions"));
             [0; 2]
         });
+        notes.extend(choices.full_every.and_then(|_| other_windows(keys, layers)));
         let qk_norms = match choices.qk_norms {
             Normed::No => [0; 2],
             Normed::Head => [head; 2],
@@ -341,9 +342,96 @@ fn windows(keys: &Keys, layers: usize, full_every: Option<usize>) -> Result<[usi
     Ok([windowed, if windowed > 0 { width } else { 0 }])
 }
 
+/// A note, if a list and a rule say of the same layers whether they have windows, and differ. As in
+/// transformers, the list is read.
+fn other_windows(keys: &Keys, layers: usize) -> Option<String> {
+    let Some(Value::Array(kinds)) = keys.get("layer_types") else {
+        return None;
+    };
+    let has_window = |kind: &Value| {
+        kind.as_str()
+            .is_some_and(|kind| kind.ends_with("_attention") && kind != "full_attention")
+    };
+    let by_list: Vec<bool> = kinds.iter().map(has_window).collect();
+    let patterns = ["sliding_window_pattern", "_sliding_window_pattern"];
+    let named = patterns.iter().find_map(|key| Some((*key, keys.get(key)?)));
+    let (key, by_rule): (&str, Vec<bool>) = match named {
+        Some((key, Value::String(cycle))) if !cycle.is_empty() => {
+            (key, cycle.chars().map(|kind| kind != 'G').cycle().take(layers).collect())
+        }
+        Some((key, pattern)) => {
+            let every = pattern.as_u64().filter(|every| *every > 0)?;
+            (key, (1..=layers as u64).map(|layer| layer % every != 0).collect())
+        }
+        None if keys.get("use_sliding_window").and_then(Value::as_bool) == Some(true) => {
+            let key = "max_window_layers";
+            let whole = keys.size(key).ok().flatten()?;
+            (key, (0..layers).map(|layer| layer >= whole).collect())
+        }
+        None => return None,
+    };
+    let layer = by_list.iter().zip(&by_rule).position(|(list, rule)| list != rule)?;
+    let has = |window: bool| if window { "a window" } else { "none" };
+    Some(format!(
+        "config.json: {key} gives layer {layer} {}, and layer_types {}: layer_types is read",
+        has(by_rule[layer]),
+        has(by_list[layer])
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The list and the rule of one model, in each form that a rule has.
+    #[test]
+    fn a_list_of_windows_is_compared_with_its_rule() {
+        let said = |list: &str, rule: Value| {
+            let kinds: Vec<&str> = list
+                .chars()
+                .map(|kind| {
+                    if kind == 'L' {
+                        "sliding_attention"
+                    } else {
+                        "full_attention"
+                    }
+                })
+                .collect();
+            let Value::Object(mut keys) = rule else {
+                panic!("no table")
+            };
+            keys.insert("layer_types".into(), kinds.into());
+            other_windows(&Keys(&keys), list.len())
+        };
+        use serde_json::json;
+        assert_eq!(said("LLGLLG", json!({"sliding_window_pattern": 3})), None);
+        assert_eq!(said("LLGL", json!({"_sliding_window_pattern": "LLG"})), None);
+        assert_eq!(said("GGLL", json!({"use_sliding_window": true, "max_window_layers": 2})), None);
+        assert_eq!(
+            said("GGLL", json!({"use_sliding_window": false, "max_window_layers": 4})),
+            None
+        );
+        assert_eq!(said("GGLL", json!({})), None);
+        for (list, rule, says) in [
+            (
+                "LGL",
+                json!({"sliding_window_pattern": 3}),
+                "sliding_window_pattern gives layer 1 a window, and layer_types none",
+            ),
+            (
+                "LLLG",
+                json!({"sliding_window_pattern": "LLG"}),
+                "gives layer 2 none, and layer_types a window",
+            ),
+            (
+                "LGLL",
+                json!({"use_sliding_window": true, "max_window_layers": 2}),
+                "max_window_layers gives layer 0 none",
+            ),
+        ] {
+            assert!(said(list, rule).is_some_and(|said| said.contains(says)), "{list}");
+        }
+    }
 
     /// Each row makes choices of its own kinds from an empty file, whatever its keys say.
     #[test]

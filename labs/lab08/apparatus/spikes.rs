@@ -189,10 +189,18 @@ pub fn read(path: &Path) -> Result<Vec<(usize, f64)>, BadInput> {
     let text = files::text(path, METRICS)
         .map_err(|error| BadInput::new(format!("cannot read {shown}: {error}"), help))?;
     let mut losses = Vec::new();
+    let mut last = 0;
     for (number, line) in (1..).zip(text.lines()) {
         let line: Line = serde_json::from_str(line).map_err(|error| {
             BadInput::new(format!("{shown}, line {number}: no step with its loss: {error}"), help)
         })?;
+        // Two runs in one file would say a step's loss twice, and a jump between them is no spike.
+        if line.step <= last {
+            let what = format!("{shown}, line {number}: step {} after step {last}", line.step);
+            let help = "name the file of one run, whose steps rise: another run's begins there";
+            return Err(BadInput::new(what, help));
+        }
+        last = line.step;
         if !line.skipped {
             losses.push((line.step, line.loss.unwrap_or(f64::NAN)));
         }
@@ -376,6 +384,25 @@ mod tests {
         let all: Vec<_> = (1..=20).map(|step| (step, f64::NAN)).collect();
         assert_eq!(ranges(&all), [(1, 20)]);
         assert!(show(&Screen::plain(), &find(&all), Path::new("m")).contains("20 not finite"));
+    }
+
+    #[test]
+    fn a_recorded_run_has_each_step_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        for (steps, says) in [
+            (&[1, 2, 3][..], ""),
+            (&[5, 6, 9], ""),
+            (&[1, 2, 2], "line 3: step 2 after step 2"),
+            (&[1, 2, 3, 1, 2], "line 4: step 1 after step 3"),
+        ] {
+            let line = |step: &usize| format!("{{\"step\":{step},\"loss\":4.0}}\n");
+            std::fs::write(&path, steps.iter().map(line).collect::<String>()).unwrap();
+            match read(&path) {
+                Ok(losses) => assert!(says.is_empty() && losses.len() == steps.len()),
+                Err(error) => assert!(!says.is_empty() && error.what.contains(says), "{error}"),
+            }
+        }
     }
 
     #[test]

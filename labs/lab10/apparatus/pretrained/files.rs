@@ -1,13 +1,16 @@
 //! Weights in safetensors files: model.safetensors, or several files that
 //! model.safetensors.index.json lists.
 
-use super::{CHUNK, CONFIG, FETCH_AGAIN, check, instead, listed, of_other_shape, read, unreadable};
+use super::{
+    CHUNK, CONFIG, FETCH_AGAIN, FREQUENCIES, OF_THE_FILE, OLD_FREQUENCIES, check, instead, listed,
+    of_other_shape, read, scales_by, unreadable,
+};
 use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensors, TensorInfo};
 use shapes::config_json::some;
 use shardlab::error::BadInput;
-use shardlab::plan::{Family, ModelShape};
+use shardlab::plan::{Family, ModelShape, Rope};
 use shardlab::tensor::Spec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -65,7 +68,8 @@ impl Files {
                 return Err(BadInput::new(what, help));
             }
         }
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = beside(dir, &names)?.into_iter().collect();
+        notes.extend(files.compare_frequencies(dir)?);
         if files.shape.tied() != shape.tied() && !files.are_equal(&table, HEAD) {
             let head = "has different values: it is the head, as in transformers 5";
             notes.push(own_head(&format!("{HEAD} {head}")));
@@ -86,6 +90,47 @@ impl Files {
             }
         }
         Ok(())
+    }
+
+    /// Compares what the weights have of RoPE's frequencies with config.json, which is obeyed: old
+    /// files have the frequencies themselves, and GGUF's factors may have come along.
+    fn compare_frequencies(&self, dir: &Path) -> Result<Option<String>, BadInput> {
+        let Some(llama) = self.shape.llama() else {
+            return Ok(None);
+        };
+        let head = self.shape.head();
+        let numbers = |tensor: &Tensor| {
+            let mut numbers = vec![0.0; tensor.info.shape.iter().product()];
+            self.widened(tensor, 0, &mut numbers);
+            numbers
+        };
+        if let Some(factors) = self.tensors.get(FREQUENCIES)
+            && !scales_by(&llama.rope, head, &numbers(factors))
+        {
+            let what = format!("{}: {FREQUENCIES} scales RoPE", dir.display());
+            let how = if llama.rope.scaling.is_some() {
+                "otherwise"
+            } else {
+                "not at all"
+            };
+            return Err(BadInput::new(format!("{what}, and config.json {how}"), OF_THE_FILE));
+        }
+        let plain = Rope { scaling: None, ..llama.rope };
+        let known = [plain, llama.rope].map(|rope| rope.frequencies(head));
+        let mut olds = self.tensors.iter().filter(|(name, _)| name.ends_with(OLD_FREQUENCIES));
+        let other = olds.find(|(_, tensor)| {
+            let numbers = numbers(tensor);
+            // Those of a file may have 8 bits, and f16 keeps small ones by steps of 6e-8.
+            let near = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() <= b / 128.0 + 6e-8;
+            !known.iter().any(|known| {
+                known.len() == numbers.len() && numbers.iter().zip(known.iter()).all(near)
+            })
+        });
+        Ok(other.map(|(name, _)| {
+            format!(
+                "{name} has other frequencies than config.json says: config.json's are taken, as in transformers"
+            )
+        }))
     }
 
     /// Whether two tensors of one shape have the same numbers.
@@ -207,6 +252,29 @@ fn with_unlisted(dir: &Path, names: &BTreeSet<String>, error: BadInput) -> BadIn
         "model.safetensors.index.json does not name it"
     };
     BadInput::new(format!("{}; {unlisted} is not read, because {why}", error.what), error.help)
+}
+
+/// A note about other weights in a folder, which may have other values than those that are read:
+/// model.safetensors goes before its index, and both before a GGUF file, as in transformers.
+fn beside(dir: &Path, read: &BTreeSet<String>) -> Result<Option<String>, BadInput> {
+    let is_other = |name: &String| {
+        let ends = [".safetensors", ".gguf"].iter().any(|end| name.ends_with(end));
+        let is_weights = ends || name == INDEX || name.starts_with("pytorch_model");
+        let is_index = name == INDEX && !read.contains(ONE);
+        is_weights && !read.contains(name) && !is_index
+    };
+    let mut others = listed(dir)?;
+    others.retain(is_other);
+    if others.is_empty() {
+        return Ok(None);
+    }
+    let names = |names: &[String]| some(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let read: Vec<String> = read.iter().cloned().collect();
+    Ok(Some(format!(
+        "the weights are those in {}; not read: {}",
+        names(&read),
+        names(&others)
+    )))
 }
 
 /// The names of the folder's weight files.

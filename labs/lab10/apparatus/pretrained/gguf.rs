@@ -5,14 +5,17 @@
 
 use super::files::{INDEX, ONE};
 use super::instead::JOIN_PIECES;
-use super::metadata::{self, FREQUENCIES, Metadata, incomplete};
-use super::{CONFIG, FETCH_AGAIN, METADATA, about, check, listed, of_other_shape, unreadable};
+use super::metadata::{self, Metadata, incomplete};
+use super::{
+    CONFIG, FETCH_AGAIN, FREQUENCIES, METADATA, OF_THE_FILE, about, check, listed, of_other_shape,
+    scales_by, unreadable,
+};
 use candle_core::quantized::gguf_file::{Content, TensorInfo, VersionedMagic};
 use candle_core::{Device, Result as CandleResult};
 use shapes::config_json::some;
 use shardlab::error::BadInput;
 use shardlab::files;
-use shardlab::plan::{ModelShape, Named, Rope};
+use shardlab::plan::{ModelShape, Named};
 use shardlab::tensor::Spec;
 use std::io::Cursor;
 use std::ops::Range;
@@ -167,6 +170,10 @@ impl Gguf {
         Ok((gguf, notes))
     }
 
+    pub fn metadata(&self) -> Metadata<'_> {
+        Metadata(&self.content)
+    }
+
     /// Compares RoPE's frequencies that the file describes with those of the shape, which may be
     /// config.json's. Returns a note where the file says nothing of a scaling.
     fn compare_frequencies(&self) -> Result<Option<String>, BadInput> {
@@ -179,12 +186,7 @@ impl Gguf {
         }
         let factors = self.dequantized(FREQUENCIES);
         let factors = factors.map_err(|error| incomplete(in_one_line(&error)))?;
-        let plain = Rope { scaling: None, ..rope }.frequencies(self.shape.head());
-        let scaled = rope.frequencies(self.shape.head());
-        let same = |((plain, scaled), factor): ((&f64, &f64), &f32)| {
-            (plain / scaled - f64::from(*factor)).abs() < 1e-3 * plain / scaled
-        };
-        if factors.len() == plain.len() && plain.iter().zip(&scaled).zip(&factors).all(same) {
+        if scales_by(&rope, self.shape.head(), &factors) {
             return Ok(None);
         }
         let how = if rope.scaling.is_some() {
@@ -193,10 +195,7 @@ impl Gguf {
             "not at all"
         };
         let what = format!("its {FREQUENCIES} scales RoPE, and config.json beside it {how}");
-        Err(BadInput::new(
-            what,
-            "give the config.json of the model that the file was made of",
-        ))
+        Err(BadInput::new(what, OF_THE_FILE))
     }
 
     /// Reads some elements of a parameter. The whole tensor is dequantized for that, once for all

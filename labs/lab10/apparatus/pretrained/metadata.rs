@@ -2,6 +2,7 @@
 //! that change nothing, and all others, which are named once.
 
 use super::files::{own_head, untied};
+use super::{FREQUENCIES, Text};
 use candle_core::quantized::gguf_file::{Content, Value};
 use shapes::config_json::{self, some, wide_heads};
 use shardlab::error::BadInput;
@@ -13,9 +14,6 @@ use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope};
 const ANY_VALUE: &str = "
     general. imatrix. llama.context_length llama.rope.scaling. llama.tensor_data_layout
     mradermacher. quantize. split. tokenizer.";
-
-/// A factor for each of RoPE's frequencies, by which llama.cpp divides it.
-pub(super) const FREQUENCIES: &str = "rope_freqs.weight";
 
 const LLAMAS: &str =
     "models that run here are Llama 2, 3, 3.1 and 3.2, SmolLM2, TinyLlama and the like";
@@ -155,6 +153,65 @@ impl Metadata<'_> {
             }),
             experts: None,
         })
+    }
+
+    /// A token of the tokenizer's keys, if it is one of the model's.
+    fn token(&self, key: &str) -> Result<Option<u32>, BadInput> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let table = self.0.tensor_infos.get("token_embd.weight");
+        let rows = table.and_then(|info| info.shape.dims().first().copied()).unwrap_or(0);
+        let found = number(value).filter(|n| n.fract() == 0.0 && (0.0..rows as f64).contains(n));
+        let wrong = || incomplete(format!("{key} is {value:?}, and the model has {rows} tokens"));
+        found.map(|token| Some(token as u32)).ok_or_else(wrong)
+    }
+
+    /// Takes the tokens that end a text from this file, if no configuration has told `ends`, or
+    /// returns a note where they differ.
+    pub fn compare_ends(&self, ends: &mut Vec<u32>) -> Result<Option<String>, BadInput> {
+        let [text, turn] = ["eos", "eot"].map(|kind| format!("tokenizer.ggml.{kind}_token_id"));
+        let own = self.token(&text)?;
+        if ends.is_empty() {
+            ends.extend(own);
+            ends.extend(self.token(&turn)?.filter(|turn| Some(*turn) != own));
+            return Ok(None);
+        }
+        Ok(own.filter(|own| !ends.contains(own)).map(|own| {
+            let theirs: Vec<String> = ends.iter().map(u32::to_string).collect();
+            let theirs = theirs.join(", ");
+            format!("the GGUF file ends a text with token {own} ({text}), and the configuration beside it with {theirs}: so does this program")
+        }))
+    }
+
+    /// Refuses a tokenizer with the file's tokens in another order, or other ones, or that begins
+    /// a text with another token.
+    pub fn compare_tokens(&self, text: &Text) -> Result<(), BadInput> {
+        let key = "tokenizer.ggml.tokens";
+        let other = |what: String| {
+            let help = "the two belong to different models: fetch the tokenizer.json of this one";
+            Err(BadInput::new(format!("tokenizer.json is not the GGUF file's: {what}"), help))
+        };
+        let tokens = match self.get(key) {
+            Some(Value::Array(tokens)) => &tokens[..],
+            _ => &[],
+        };
+        for (number, token) in (0..).zip(tokens) {
+            let (Ok(own), Some(piece)) = (token.to_string(), text.piece(number)) else {
+                continue;
+            };
+            // llama.cpp writes the text of an added token, and tokenizer.json its form within.
+            let elsewhere = text.number(own).is_some_and(|other| other != number);
+            if *own != piece && (elsewhere || !text.is_added(number)) {
+                return other(format!("its token {number} is {piece:?}, and in {key} {own:?}"));
+            }
+        }
+        let key = "tokenizer.ggml.bos_token_id";
+        let begins = text.tokens("")?;
+        if let (Some(own), [first, ..]) = (self.token(key)?, &begins[..])
+            && own != *first
+        {
+            return other(format!("it begins a text with token {first}, and {key} is {own}"));
+        }
+        Ok(())
     }
 
     /// Refuses keys by which llama.cpp would compute other than a Llama of this shape does here,

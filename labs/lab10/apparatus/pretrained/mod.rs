@@ -31,7 +31,7 @@ use shardlab::checkpoint::agree::agree;
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
 use shardlab::optim::InitialValues;
-use shardlab::plan::{ModelShape, Named};
+use shardlab::plan::{ModelShape, Named, Rope};
 use shardlab::tensor::stored::narrow;
 use shardlab::tensor::{Numbers, Params, Precision, Spec, Storage};
 use std::cell::RefCell;
@@ -92,7 +92,10 @@ impl Pretrained {
             }
         };
         notes.extend(more);
-        let ends = text::ends(&dir, config.as_deref());
+        let mut ends = text::ends(&dir, config.as_deref());
+        if let Weights::Gguf(gguf) = &weights {
+            notes.extend(gguf.metadata().compare_ends(&mut ends)?);
+        }
         Ok(Pretrained { dir, shape, ends, notes, weights })
     }
 
@@ -146,7 +149,11 @@ impl Pretrained {
 
     /// The tokenizer of tokenizer.json.
     pub fn text(&self) -> Result<Text, BadInput> {
-        Text::open(&self.dir, self.shape.vocabulary)
+        let text = Text::open(&self.dir, self.shape.vocabulary)?;
+        if let Weights::Gguf(gguf) = &self.weights {
+            gguf.metadata().compare_tokens(&text)?;
+        }
+        Ok(text)
     }
 }
 
@@ -194,6 +201,23 @@ const CONFIG: [&str; 2] = [
 ];
 const METADATA: [&str; 2] = ["its metadata", FETCH_AGAIN];
 
+/// A factor for each of RoPE's frequencies, by which llama.cpp divides it.
+const FREQUENCIES: &str = "rope_freqs.weight";
+/// How the names of old files' frequencies of RoPE end.
+const OLD_FREQUENCIES: &str = ".rotary_emb.inv_freq";
+
+const OF_THE_FILE: &str = "give the config.json of the model that the file was made of";
+
+/// Whether these factors divide RoPE's frequencies as its scaling does.
+fn scales_by(rope: &Rope, head: usize, factors: &[f32]) -> bool {
+    let plain = Rope { scaling: None, ..*rope }.frequencies(head);
+    let scaled = rope.frequencies(head);
+    let same = |((plain, scaled), factor): ((&f64, &f64), &f32)| {
+        (plain / scaled - f64::from(*factor)).abs() < 1e-3 * plain / scaled
+    };
+    factors.len() == plain.len() && plain.iter().zip(&scaled).zip(factors).all(same)
+}
+
 /// Refuses tensors, by their names, that are not those of a model.
 fn check(
     place: &Path,
@@ -215,7 +239,8 @@ fn check(
         }
     }
     // RoPE's frequencies, which old files have, follow from what describes the model.
-    there.retain(|name, _| !name.ends_with(".rotary_emb.inv_freq") && *name != "rope_freqs.weight");
+    // Both kinds of files compare them.
+    there.retain(|name, _| !name.ends_with(OLD_FREQUENCIES) && *name != FREQUENCIES);
     let unexpected: Vec<&str> = there.into_keys().collect();
     if let Some(first) = missing.first() {
         let lacks = format!("it has no {}", some(&missing));

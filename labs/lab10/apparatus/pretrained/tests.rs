@@ -266,7 +266,8 @@ fn a_file_of_the_weights_is_their_folder() {
     for name in [ONE, "config.json"] {
         let model = Pretrained::open(&dir.path().join(name)).unwrap();
         assert_eq!((model.shape, model.dir.as_path()), (SHAPE, dir.path()));
-        assert!(model.notes.is_empty());
+        let note = "the weights are those in model.safetensors; not read: other.safetensors";
+        assert_eq!(model.notes, [note]);
     }
     let error = refused(&dir.path().join("other.safetensors"));
     assert!(error.what.contains("is no model: weights of another name"), "{error}");
@@ -734,4 +735,145 @@ fn a_cut_file_is_refused_at_once() {
 fn an_error_of_candles_is_one_line() {
     let error = candle_core::Error::Msg("cut\n   0: frames".into());
     assert_eq!(gguf::in_one_line(&error), "cut");
+}
+
+/// Other weights in a folder may have other values: a note says which are read.
+#[test]
+fn weights_that_are_not_read_are_named() {
+    let notes = |files: &[&str]| {
+        let dir = folder(&[(ONE, &tensors())]);
+        for file in files {
+            std::fs::write(dir.path().join(file), "{}").unwrap();
+        }
+        Pretrained::open(dir.path()).unwrap().notes
+    };
+    assert_eq!(notes(&["tokenizer.json", "training_args.bin"]), Vec::<String>::new());
+    for file in [INDEX, "a-Q4.gguf", "pytorch_model.bin", "adapter_model.safetensors"] {
+        assert_eq!(
+            notes(&[file]),
+            [format!("the weights are those in model.safetensors; not read: {file}")]
+        );
+    }
+    // Those that an index lists, too.
+    let part = "model-00001-of-00001.safetensors";
+    let dir = folder(&[(part, &tensors())]);
+    let map: serde_json::Map<String, serde_json::Value> =
+        tensors().into_keys().map(|name| (name, part.into())).collect();
+    let index = serde_json::json!({ "weight_map": map }).to_string();
+    std::fs::write(dir.path().join(INDEX), index).unwrap();
+    assert!(Pretrained::open(dir.path()).unwrap().notes.is_empty());
+    std::fs::write(dir.path().join("old.safetensors"), "").unwrap();
+    let notes = Pretrained::open(dir.path()).unwrap().notes;
+    assert_eq!(notes, [format!("the weights are those in {part}; not read: old.safetensors")]);
+}
+
+/// Frequencies of RoPE that came along in safetensors are those of config.json, or are no secret.
+#[test]
+fn frequencies_among_the_weights_are_compared() {
+    let rope = SHAPE.llama().unwrap().rope;
+    let frequencies = rope.frequencies(SHAPE.head());
+    let count = frequencies.len();
+    let with = |name: &str, numbers: Vec<f32>| {
+        let mut all = tensors();
+        all.insert(name.into(), (vec![count], numbers));
+        let dir = folder(&[(ONE, &all)]);
+        Pretrained::open(dir.path()).map(|model| model.notes)
+    };
+    assert_eq!(with("rope_freqs.weight", vec![1.0; count]), Ok(Vec::new()));
+    let error = with("rope_freqs.weight", vec![8.0; count]).unwrap_err();
+    assert!(error.what.contains("rope_freqs.weight scales RoPE, and config.json not at all"));
+    let old = "model.layers.0.self_attn.rotary_emb.inv_freq";
+    let rounded = |x: &f64| half::bf16::from_f64(*x).to_f32();
+    assert_eq!(with(old, frequencies.iter().map(rounded).collect()), Ok(Vec::new()));
+    let notes = with(old, frequencies.iter().map(|x| 0.5 * *x as f32).collect()).unwrap();
+    assert!(
+        notes.len() == 1 && notes[0].contains("inv_freq has other frequencies"),
+        "{notes:?}"
+    );
+}
+
+/// The words of a tokenizer of so many tokens, in their order; the first begins a text.
+fn tokenizer(words: &[&str]) -> String {
+    let begin = words[0];
+    let ids: serde_json::Map<String, serde_json::Value> = (0..)
+        .zip(words)
+        .map(|(id, word)| (word.to_string(), serde_json::Value::from(id)))
+        .collect();
+    let special = serde_json::json!({"id": begin, "ids": [0], "tokens": [begin]});
+    serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "decoder": null,
+        "added_tokens": [{"id": 0, "content": begin, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true}],
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": {"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": begin, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+            "special_tokens": {begin: special}},
+        "model": {"type": "WordLevel", "vocab": ids, "unk_token": words[1]}
+    })
+    .to_string()
+}
+
+/// A GGUF file has tokens of its own, of which tokenizer.json's are read: in another order, each
+/// prompt would be another one.
+#[test]
+fn a_gguf_files_tokens_are_the_tokenizers() {
+    const WORDS: [&str; 5] = ["<s>", "<unk>", "every", "rank", "waits"];
+    let list = |words: [&str; 5]| {
+        let padding = (words.len()..16).map(|i| format!("[PAD{i}]"));
+        let all = words.iter().map(|word| word.to_string()).chain(padding);
+        Value::Array(all.map(Value::String).collect())
+    };
+    let text = |written: &Written| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.gguf");
+        written.write(&path);
+        std::fs::write(dir.path().join("tokenizer.json"), tokenizer(&WORDS)).unwrap();
+        let text = Pretrained::open(&path).unwrap().text();
+        text.and_then(|text| text.tokens("rank waits"))
+            .map_err(|error| error.to_string())
+    };
+    let tokens = "tokenizer.ggml.tokens";
+    let begin = "tokenizer.ggml.bos_token_id";
+    let with = |words| Written::llama().with(tokens, list(words));
+    assert_eq!(text(&Written::llama()), Ok(vec![0, 3, 4]));
+    assert_eq!(text(&with(WORDS).with(begin, Value::U32(0))), Ok(vec![0, 3, 4]));
+    // Its own spelling of a token that was added.
+    assert_eq!(text(&with(["BOS", "<unk>", "every", "rank", "waits"])), Ok(vec![0, 3, 4]));
+    for (file, says) in [
+        (with(["<s>", "<unk>", "every", "waits", "rank"]), "its token 3 is \"rank\""),
+        (with(["<s>", "<unk>", "each", "rank", "waits"]), "its token 2 is \"every\""),
+        (with(["waits", "<unk>", "every", "rank", "<s>"]), "its token 0 is \"<s>\""),
+        (with(WORDS).with(begin, Value::U32(2)), "bos_token_id is 2"),
+        (with(WORDS).with(begin, Value::U32(99)), "bos_token_id is U32(99)"),
+    ] {
+        let error = text(&file).unwrap_err();
+        assert!(error.contains(says) && error.contains("help: "), "{says}: {error}");
+    }
+}
+
+/// The end of a text: the configuration's, with a note where the file has another; the file's, if
+/// there is no other word.
+#[test]
+fn a_gguf_files_end_of_a_text_is_read_or_told() {
+    let opened = |end: u32, config: Option<&str>| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.gguf");
+        let file = Written::llama()
+            .with("tokenizer.ggml.eos_token_id", Value::U32(end))
+            .with("tokenizer.ggml.eot_token_id", Value::U32(5));
+        file.write(&path);
+        if let Some(config) = config {
+            std::fs::write(dir.path().join("generation_config.json"), config).unwrap();
+        }
+        Pretrained::open(&path).map(|model| (model.ends, model.notes.concat()))
+    };
+    assert_eq!(opened(2, None), Ok((vec![2, 5], String::new())));
+    assert_eq!(opened(2, Some("{\"eos_token_id\": [1, 2]}")), Ok((vec![1, 2], String::new())));
+    let (ends, note) = opened(2, Some("{\"eos_token_id\": 7}")).unwrap();
+    assert!(
+        ends == [7] && note.contains("with token 2 (tokenizer.ggml.eos_token_id)"),
+        "{note}"
+    );
+    assert!(opened(16, None).unwrap_err().what.contains("the model has 16 tokens"));
 }

@@ -49,6 +49,20 @@ impl Text {
         self.tokenizer.decode(tokens, true).unwrap_or_default()
     }
 
+    /// A token of the vocabulary, and the number of a text that is one.
+    pub(super) fn piece(&self, token: u32) -> Option<String> {
+        self.tokenizer.id_to_token(token)
+    }
+
+    pub(super) fn number(&self, piece: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(piece)
+    }
+
+    /// Whether a token was added to the vocabulary, as those are that begin or end a text.
+    pub(super) fn is_added(&self, token: u32) -> bool {
+        self.tokenizer.get_added_tokens_decoder().contains_key(&token)
+    }
+
     /// One token as the vocabulary has it: `▁little`, `<0x0A>`.
     pub fn token(&self, token: u32) -> String {
         self.tokenizer.id_to_token(token).unwrap_or_else(|| format!("#{token}"))
