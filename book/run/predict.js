@@ -81,12 +81,16 @@
         return open;
     }
 
-    // A number in Rust's form. One comma that parts no thousands is a point: half of Europe writes 1,5.
+    // A number in Rust's form. Of points and commas the last one is the point where the other comes before it (1.234,5) or
+    // it parts no thousands (1,5): half of Europe writes so.
     function pointed(text) {
-        const [whole, rest, ...more] = text.split(",");
-        const thousands = rest?.length === 3 && /[1-9]/.test(whole);
-        const isPoint = rest !== undefined && more.length === 0 && !text.includes(".") && !thousands;
-        return isPoint ? `${whole}.${rest}` : text.replaceAll(",", "");
+        const at = text.lastIndexOf(",");
+        // Two points cannot both be one.
+        if (at < 0) return text.split(".").length > 2 ? text.replaceAll(".", "") : text;
+        const [whole, rest] = [text.slice(0, at), text.slice(at + 1)];
+        const thousands = rest.length === 3 && /[1-9]/.test(whole);
+        const isPoint = !rest.includes(".") && (whole.includes(".") || !whole.includes(",") && !thousands);
+        return isPoint ? `${whole.replaceAll(/[.,]/g, "")}.${rest}` : text.replaceAll(",", "");
     }
 
     // What an answer would have been right for, as `judged` in labs/kit/course/question.rs. Null: it is no answer.

@@ -101,6 +101,10 @@ impl StudyFlags {
         let other =
             all || self.rounds || self.simulate.is_some() || self.broken.is_some() || feeding;
         let timed = self.bench || (link.is_some() && !other);
+        if self.up_to.is_some() && !timed {
+            let what = "--up-to is the largest array that --bench measures";
+            return Err(BadInput::new(what, "give --bench with it, or leave it out"));
+        }
         let ranks = launch::ranks(self.ranks, if timed { launch::cores().clamp(2, 4) } else { 4 })?;
         ensure_ranks_can_differ(self.broken.is_some(), ranks)?;
         let collective = named::find(&self.collective).unwrap_or(Collective::AllReduce);
@@ -215,7 +219,12 @@ pub struct FeedFlags {
     #[arg(long, num_args = 1..=2, value_names = ["HOW", "K"])]
     feed: Option<Vec<String>>,
     /// The simulated file server of --feed, or none for this machine's own disk
-    #[arg(long, default_value = "2ms,200MB/s", value_name = "LATENCY,BANDWIDTH")]
+    #[arg(
+        long,
+        default_value = "2ms,200MB/s",
+        value_name = "LATENCY,BANDWIDTH",
+        requires = "feed"
+    )]
     disk: String,
 }
 

@@ -209,21 +209,26 @@ impl Choice {
     }
 }
 
-/// A number in Rust's form. One comma that parts no thousands is a point: half of Europe writes
-/// 1,5. `book/run/predict.js` reads numbers in the same way.
+/// A number in Rust's form. Of points and commas the last one is the point where the other comes
+/// before it (`1.234,5`) or it parts no thousands (`1,5`): half of Europe writes so.
+/// `book/run/predict.js` reads numbers in the same way.
 fn pointed(text: &str) -> String {
-    let parts: Vec<&str> = text.split(',').collect();
-    match parts[..] {
-        [whole, rest] if !text.contains('.') => {
-            let parts_thousands = rest.len() == 3 && whole.contains(|c| ('1'..='9').contains(&c));
-            if parts_thousands {
-                format!("{whole}{rest}")
-            } else {
-                format!("{whole}.{rest}")
-            }
-        }
-        _ => parts.concat(),
+    let Some(at) = text.rfind(',') else {
+        // Two points cannot both be one.
+        let parts = text.matches('.').count() > 1;
+        return if parts { text.replace('.', "") } else { text.to_string() };
+    };
+    let (whole, rest) = (&text[..at], &text[at + 1..]);
+    let parts_thousands = rest.len() == 3 && whole.contains(|c| ('1'..='9').contains(&c));
+    let is_point = if whole.contains('.') {
+        !rest.contains('.')
+    } else {
+        !whole.contains(',') && !rest.contains('.') && !parts_thousands
+    };
+    if is_point {
+        return format!("{}.{rest}", whole.replace(['.', ','], ""));
     }
+    text.replace(',', "")
 }
 
 #[cfg(test)]
@@ -236,6 +241,9 @@ mod tests {
             ["1,5", "1,50", "0,125", ",5", "1,500", "12,000", "1,000,000", "1,000.5", "-2,5"];
         let right = ["1.5", "1.50", "0.125", ".5", "1500", "12000", "1000000", "1000.5", "-2.5"];
         assert_eq!(read.map(pointed), right);
+        let both = ["1.234,5", "1.234.567,8", "1.234.567", "12.345,678", "1,234.5", "1.5", "1e-3"];
+        let right = ["1234.5", "1234567.8", "1234567", "12345.678", "1234.5", "1.5", "1e-3"];
+        assert_eq!(both.map(pointed), right);
     }
 
     #[test]

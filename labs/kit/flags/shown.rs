@@ -1,4 +1,5 @@
-//! `--show` draws from few flags. Others are refused, not left unread.
+//! What a flag shows in place of the run is made from few others: `--show`, `--plot` and their like.
+//! Others are refused, not left unread.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
@@ -11,53 +12,90 @@ enum Reads {
 }
 use Reads::{AllBut, Only};
 
-/// By program and value of `--show`.
-const DRAWINGS: [(&str, &str, Reads); 7] = [
+/// By program, flag, and its value if that matters.
+const INSTEAD: [(&str, &str, &str, Reads); 22] = [
+    ("lab01", "feed", "", AllBut("collective algorithm up_to network")),
+    ("lab01", "rounds", "", AllBut("up_to network json")),
+    ("lab01", "simulate", "", AllBut("algorithm up_to")),
     (
         "lab04",
+        "show",
         "timeline",
         Only(
             "ranks link dtype reduce_dtype zero prefetch_bucket strategy preset layers heads embd \
              block init_from data batch global_batch grad_accum",
         ),
     ),
-    ("lab05", "sum", Only("ranks")),
-    ("lab05", "gemm", Only("")),
-    ("lab05", "mesh", Only("ranks tp pp per_node order")),
-    ("lab12", "bytes", Only("")),
-    ("lab13", "bytes", Only("")),
-    ("lab13", "buys", AllBut("svg strategy no_overlap")),
+    ("lab05", "show", "sum", Only("ranks")),
+    ("lab05", "show", "gemm", Only("")),
+    ("lab05", "show", "mesh", Only("ranks tp pp per_node order")),
+    ("lab09", "plot", "", Only("")),
+    ("lab09", "padding", "", Only("broken out")),
+    ("lab09", "broken", "strip", Only("padding out")),
+    ("lab10", "life_cycle", "", Only("model")),
+    ("lab10", "source", "", Only("")),
+    (
+        "lab10",
+        "emit_deepspeed",
+        "",
+        Only("ranks tp pp zero micro_batches batch dtype strategy"),
+    ),
+    ("lab10", "prompt", "", AllBut("seq batch roofline")),
+    ("lab11", "published", "", Only("")),
+    ("lab11", "presets", "", Only("")),
+    ("lab11", "help_cluster", "", Only("")),
+    ("lab11", "ledger", "", AllBut("top")),
+    ("lab11", "plan", "", AllBut("top")),
+    ("lab12", "show", "bytes", Only("")),
+    ("lab13", "show", "bytes", Only("")),
+    ("lab13", "show", "buys", AllBut("svg strategy no_overlap")),
 ];
 
-/// Refuses flags that the drawing would not read.
+/// Refuses flags that what is asked for would not read.
 pub(super) fn ensure_read(command: &Command, matches: &ArgMatches) -> Result<(), BadInput> {
-    let show = matches.try_get_raw("show").ok().flatten().and_then(|mut given| given.next());
-    let Some(show) = show.and_then(|show| show.to_str()) else {
-        return Ok(());
+    let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let has = |id: &str, value: &str| {
+        let given = matches.try_get_raw(id).ok().flatten().and_then(|mut given| given.next());
+        value.is_empty() || given.is_some_and(|given| given == value)
     };
-    let is_it = |row: &&(&str, &str, Reads)| (row.0, row.1) == (command.get_name(), show);
-    let Some((_, _, reads)) = DRAWINGS.iter().find(is_it) else {
-        return Ok(());
-    };
-    let (Only(listed) | AllBut(listed)) = reads;
     let names = |names: &str, id: &str| names.split_whitespace().any(|name| name == id);
-    debug_assert!(
-        listed
-            .split_whitespace()
-            .all(|id| command.get_arguments().any(|flag| flag.get_id() == id)),
-        "{listed}"
-    );
-    let is_read = |id: &str| match reads {
-        Only(read) => names(read, id),
-        AllBut(unread) => !names(unread, id),
-    };
-    for flag in command.get_arguments() {
-        let id = flag.get_id().as_str();
-        let is_given = matches.value_source(id) == Some(ValueSource::CommandLine);
-        if is_given && !["show", "ascii"].contains(&id) && !is_read(id) {
-            let name = flag.get_long().unwrap_or(id);
-            let what = format!("--show {show} does not read --{name}");
-            return Err(BadInput::new(what, format!("leave one of them out: --show or --{name}")));
+    for (program, mode, value, reads) in &INSTEAD {
+        if command.get_name() != *program {
+            continue;
+        }
+        let (Only(listed) | AllBut(listed)) = reads;
+        debug_assert!(
+            listed
+                .split_whitespace()
+                .chain([*mode])
+                .all(|id| command.get_arguments().any(|flag| flag.get_id() == id)),
+            "{mode}: {listed}"
+        );
+        if !is_given(mode) || !has(mode, value) {
+            continue;
+        }
+        let is_read = |id: &str| match reads {
+            Only(read) => names(read, id),
+            AllBut(unread) => !names(unread, id),
+        };
+        let long = |id: &str| {
+            let flag = command.get_arguments().find(|flag| flag.get_id() == id);
+            flag.and_then(|flag| flag.get_long()).unwrap_or(id).to_string()
+        };
+        let others = command.get_arguments().map(|flag| flag.get_id().as_str());
+        let mut others = others.filter(|id| is_given(id) && ![*mode, "ascii"].contains(id));
+        if let Some(other) = others.find(|id| !is_read(id)) {
+            let [mode, other] = [mode, other].map(long);
+            let with = if value.is_empty() {
+                mode.clone()
+            } else {
+                format!("{mode} {value}")
+            };
+            let what = format!("--{with} does not read --{other}");
+            return Err(BadInput::new(
+                what,
+                format!("leave one of them out: --{mode} or --{other}"),
+            ));
         }
     }
     Ok(())
