@@ -3,6 +3,7 @@
 use crate::commands::commands;
 use serde::Deserialize;
 use shardlab::error::BadInput;
+use std::collections::BTreeMap;
 
 /// The whole workbook.
 #[derive(Clone, Debug, Deserialize)]
@@ -12,6 +13,9 @@ pub struct Course {
     pub labs: Vec<Lab>,
     #[serde(default)]
     pub ladder: Ladder,
+    /// Of the book's pages that are no lab's, by their names without `.md`: see [`Lab::minutes`].
+    #[serde(default)]
+    minutes: BTreeMap<String, [usize; 2]>,
 }
 
 /// One model, trained in better and better ways: exercises that continue each other.
@@ -43,6 +47,8 @@ pub struct Lab {
     pub announced: String,
     /// How long the lab runs, once it is built: `5 seconds`.
     pub takes: String,
+    /// How long its page takes to read and try: in short form, and in full.
+    pub minutes: [usize; 2],
     /// The default number of ranks.
     pub ranks: usize,
     /// The labs whose ideas it builds on.
@@ -171,6 +177,12 @@ impl Course {
         of_labs.chain(&self.ladder.exercises)
     }
 
+    /// Minutes of one of the book's pages: in short form, and in full.
+    pub fn minutes(&self, page: &str) -> Option<[usize; 2]> {
+        let lab = self.labs.iter().find(|lab| lab.name == page);
+        lab.map(|lab| lab.minutes).or_else(|| self.minutes.get(page).copied())
+    }
+
     /// Whether a lab runs this part of a strategy's text, such as `tp`.
     pub fn runs(&self, lab: &Lab, part: &str) -> bool {
         let has = |parts: &[String]| parts.iter().any(|one| one == part);
@@ -267,7 +279,7 @@ mod tests {
                 "[[lab.exercise]]\nname='{name}'\ntitle='t'\ntask='t'\nminutes=1\nhints=['a']\ndebrief='d'\n"
             )
         };
-        let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\ntakeaway='a'\ntakes='t'\nranks=2\nneeds=[]\npicture='p'\noutput='o'\nbreaks='b'\nsheet=['']\nmpi={flags='',says='s'}\n";
+        let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\ntakeaway='a'\ntakes='t'\nminutes=[1,2]\nranks=2\nneeds=[]\npicture='p'\noutput='o'\nbreaks='b'\nsheet=['']\nmpi={flags='',says='s'}\n";
         let text = [
             lab.into(),
             exercise("lab03-batches"),

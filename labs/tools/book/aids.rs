@@ -3,7 +3,7 @@
 //!
 //! `book/aids.js` shows the line of the path that the reader has chosen.
 
-use super::minutes::{pages_of_row, row};
+use super::paths::{heading_of, pages_of_row, row};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fmt::Write;
@@ -205,9 +205,8 @@ pub(super) fn pages_of_paths(page: &str) -> Vec<(String, Vec<String>)> {
 fn paths(page: &str) -> Vec<Path> {
     let mut all: Vec<Path> = Vec::new();
     for section in page.split("\n### ").skip(1) {
-        let (heading, text) = section.split_once('\n').unwrap_or((section, ""));
         let mut rows = Vec::new();
-        for (minutes, what, _) in text.lines().filter_map(row).filter(|row| row.1 != "pauses") {
+        for (minutes, what, _) in section.lines().filter_map(row).filter(|row| row.1 != "pauses") {
             if let Some(path) = all.iter().find(|path| what == path.name) {
                 rows.extend(path.rows.iter().cloned());
                 continue;
@@ -215,9 +214,8 @@ fn paths(page: &str) -> Vec<Path> {
             let pages = pages_of_row(what).map(String::from).collect();
             rows.push(Row { minutes, what: what.into(), pages });
         }
-        let name = heading.split([',', ':']).next().unwrap_or_default();
         if !rows.is_empty() {
-            all.push(Path { name: name.into(), rows });
+            all.push(Path { name: heading_of(section).into(), rows });
         }
     }
     all

@@ -10,9 +10,8 @@
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
 //! - `aids.rs`: what a page gets beside its text: the glossary's definitions, and the reader's path
 //! - `over_a_step.rs`: the activations that are alive over a step
-//! - `minutes.rs`: how long a page takes, and a path
-//! - `taste.rs`: what pages could have better: a report
-//! - `draw/`: what pages draw and no screen does
+//! - `paths.rs`: how long pages and paths take, and the timetables' clocks
+//! - `draw/`: what pages draw and no screen does; `opening.rs`: README's picture
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change. Where a reader can
 //!   choose among few enough cases, all are written into the page (`cases.rs`), and the script only
 //!   draws: `schedules.rs`, `plans.rs`, `cut.rs` (an MLP on ranks) and `reshard.rs`; `mesh.rs` does
@@ -44,19 +43,18 @@ mod live;
 mod math;
 mod memory;
 mod mesh;
-mod minutes;
 mod noise;
 mod notebook;
 mod opening;
 mod outputs;
 mod over_a_step;
+mod paths;
 mod plans;
 mod predictions;
 mod reshard;
 mod schedules;
 mod site;
 mod straggler;
-mod taste;
 
 // A notebook names two crates of ours: the library, and one that has the rest.
 pub use kit;
@@ -72,13 +70,12 @@ pub use live::{cases, live};
 pub use math::{mathml_of_page, preprocess};
 pub use memory::memory_numbers;
 pub use mesh::mesh_numbers;
-pub use minutes::{Minutes, Stated, minutes, stated, timetables};
 pub use notebook::compare_notebooks;
 pub use outputs::{Output, compare, outputs, write};
 pub use over_a_step::{Keep, activations_over_a_step};
+pub use paths::{Stated, clock_row, stated};
 pub use plans::steps;
 pub use predictions::predictions;
 pub use schedules::numbers;
 pub use site::build;
 pub use straggler::straggler_numbers;
-pub use taste::{prose, taste};

@@ -45,14 +45,12 @@ enum What {
     },
     /// Build the book and its labs into target/book, for `workbook serve` or any static host
     Build,
-    /// Compute how long each page and path takes, and write it into the pages
+    /// Write into pages and paths how long they take, by labs/labs.toml
     Minutes,
     /// Compare what a notebook's cells print after a run with what is written: called by
     /// notebooks/run.py
     #[command(hide = true)]
     Notebook { written: PathBuf, run: PathBuf },
-    /// Say what pages could have better: words, letters, order. A matter of taste: it fails nothing
-    Taste,
     /// Print a figure as SVG
     Figure { name: String },
     /// Print a run's --metrics, or lab01's --json, as SVG
@@ -88,7 +86,6 @@ fn run(args: Args) -> Result<()> {
         What::Minutes => return minutes(&screen, root),
         What::Notebook { written, run } => return notebook(&written, &run),
         What::Preprocess { args } => return book::preprocess(&args),
-        What::Taste => said_of_taste(&book::taste(root)?),
         What::Figure { name } => book::figure(&name)?,
         What::Plot { file } => book::plot(&file)?,
         What::Cases { name } => book::cases(&name)?,
@@ -102,13 +99,6 @@ fn notebook(written: &Path, run: &Path) -> Result<()> {
     let differ = book::compare_notebooks(written, run)?;
     ensure!(differ.is_empty(), "{}", differ.join("\n"));
     Ok(())
-}
-
-fn said_of_taste(found: &[String]) -> String {
-    match found {
-        [] => "nothing could be better, as far as a program can say".into(),
-        found => found.join("\n"),
-    }
 }
 
 /// Writes into the pages how long they take.

@@ -58,7 +58,7 @@ pub(super) fn replace(root: &Path, file: &str, text: &str) -> Result<(), BadInpu
     })
 }
 
-/// What pages and paths say about minutes, which another program counts: it runs labs. Cargo builds
+/// What pages and paths say about minutes, which another program writes: it runs labs. Cargo builds
 /// it with the labs as they are now.
 fn minutes(root: &Path) -> Result<(), BadInput> {
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
