@@ -1,9 +1,9 @@
 //! A whole training, with nothing but the library: copy it, and put your own text and model in.
 //!
 //! ```sh
-//! cargo run --example train dp=2,tp=2,zero=1                  # four ranks: threads of this process
-//! cargo run --example train dp=2,zero=1 --save runs/mine      # saves; typed once more, it goes on
-//! cargo build --features mpi --example train                  # or ranks as processes
+//! cargo run --example train dp=2,tp=2,zero=1                 # four ranks: threads of this process
+//! cargo run --example train dp=2,zero=1 --save runs/mine     # saves; typed once more, it goes on
+//! cargo build --features mpi --example train                 # or ranks as processes
 //! mpirun -n 4 target/debug/examples/train dp=2,tp=2,zero=1
 //! ```
 //!

@@ -1,53 +1,14 @@
 //! The list: how it is drawn, and its rows.
 
+use super::edit::Edit;
 use super::{ROOMS, Result, Room, parts, rows, rules, tests};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const LIST: &str = ".ci/mutants/list.tsv";
 const COLUMNS: &str = "number, room, place, rule, old, new, outcome, what noticed it or why none";
-
-/// One edit: `old`, at a place, becomes `new`.
-#[derive(Clone)]
-pub struct Edit {
-    /// By which its switch knows it. 0 outside the list.
-    pub number: usize,
-    pub room: &'static Room,
-    pub file: PathBuf,
-    /// Line and column, from 1, of what a rule has found.
-    pub at: [usize; 2],
-    /// The bytes of `old` in the file: an expression, or a statement.
-    pub range: Range<usize>,
-    pub rule: &'static str,
-    pub old: String,
-    pub new: String,
-    /// Whether tests noticed it in the last run, and which, or why none does.
-    pub outcome: String,
-}
-
-impl Edit {
-    /// What is long is shown by its beginning, on one line.
-    fn change(&self) -> String {
-        let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let shown = |text: &str| line(text).chars().take(160).collect::<String>();
-        format!("{}\t{}\t{}", self.rule, shown(&self.old), shown(&self.new))
-    }
-
-    pub fn row(&self) -> String {
-        let Edit { number, room, at: [line, column], outcome, .. } = self;
-        let place = format!("{}:{line}:{column}", self.file.display());
-        format!("{number}\t{}\t{place}\t{}\t{outcome}", room.name, self.change())
-    }
-
-    fn overlaps(&self, other: &Edit) -> bool {
-        let is_before = self.range.end <= other.range.start;
-        let is_after = other.range.end <= self.range.start;
-        self.file == other.file && !is_before && !is_after
-    }
-}
 
 /// The list's head, and its edits, where they are now: at the nearest place of the same file with
 /// the same text. Whose text or file is gone, is left out.

@@ -6,6 +6,7 @@
 //! `MUTANT`), and starts the room's tests for one after the other. The list then has the outcomes;
 //! `git diff` shows which are new. It keeps why some survive: whoever finds out writes it there.
 
+mod edit;
 mod list;
 mod rules;
 mod tests;

@@ -1,6 +1,6 @@
 //! The rules: what is found in a file's syntax tree, and what is put in its place.
 
-use super::list::Edit;
+use super::edit::Edit;
 use super::{Result, Room, parts, rows};
 use proc_macro2::Span;
 use std::fs;

@@ -1,6 +1,6 @@
 //! Compiles the copy of the checkout, and runs a room's tests there.
 
-use super::list::Edit;
+use super::edit::Edit;
 use super::{ROOMS, Result, Room, parts};
 use std::cmp::Reverse;
 use std::fs;

@@ -3,7 +3,7 @@
 //! Reading order:
 //!
 //! - `parts/`: the twelve parts, each with its interface, the library's version, and the version
-//!   that leaves it out
+//!   that leaves it out; `adapters/`: how a reader's solutions become such versions
 //! - `plan.rs` and `poison.rs`: what is trained on which data, and the step that is poisoned
 //! - `step.rs` and `clip.rs`: what both lives do in a step
 //! - `blocks.rs` and `life1.rs`: the GPT in blocks, and two data ranks with sharded blocks, until

@@ -1,8 +1,8 @@
 //! lab01 · Collectives, taken apart: what each does, what it costs, and what if a rank is missing?
 //!
 //! Reading order: `lesson.rs` (the plainest all-reduce), `run.rs` (what the lab shows in which
-//! order, and its checks), `flags.rs`, and `apparatus/` (what draws, counts, measures, predicts and
-//! breaks).
+//! order, and its checks), `flags.rs`, `apparatus/` (what draws, counts, measures, predicts and
+//! breaks), and `prediction.rs` (what a reader is asked before).
 
 mod apparatus;
 pub mod flags;

@@ -5,8 +5,8 @@
 //! each other.
 //!
 //! Reading order: `lesson.rs` (the job in plain candle), `run.rs` (what the lab runs in which
-//! order, and its checks), `flags.rs`, and `apparatus/` (the library's version, timed; what it
-//! draws).
+//! order, and its checks), `flags.rs`, `apparatus/` (the library's version, timed; what it
+//! draws), and `prediction.rs` (what a reader is asked before).
 
 mod apparatus;
 pub mod flags;

@@ -5,7 +5,8 @@
 //! parallelism also shards what lies between the matrices.
 //!
 //! Reading order: `lesson.rs` (one shared layer), `run.rs` (what runs in which order), `apparatus`
-//! (a model, shared, and what it takes), `flags.rs`.
+//! (a model, shared, and what it takes), `flags.rs`, and `prediction.rs` (what a reader is asked
+//! before).
 //!
 //! Draw it: `--show gemm`, `--show mesh`; break it: `--break no-g`; time it: `--bench`; or train
 //! with it, together with data parallelism and ZeRO: `--tp 2 --ranks 4 --zero 1`.

@@ -5,7 +5,8 @@
 //! One list of operations per rank is checked, simulated, drawn, and then trains the model.
 //!
 //! Reading order: `lesson.rs` (a pipeline in its plainest form), `run.rs` (what runs in which
-//! order), `apparatus` (what a schedule takes, predicted and measured), `flags.rs`.
+//! order), `apparatus` (what a schedule takes, predicted and measured), `flags.rs`, and
+//! `prediction.rs` (what a reader is asked before).
 //!
 //! Compare all schedules: `--compare`; choose one: `--schedule interleaved`; print it as
 //! Megatron-LM's log: `--print-order`; break it: `--break early-recv`; save memory:

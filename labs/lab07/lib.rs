@@ -2,7 +2,8 @@
 //!
 //! Reading order: `lesson.rs` (one rank's part of all three), `run.rs` (what runs in which order,
 //! and one step of the library's trainer), `flags.rs`, `apparatus/` (what each rank holds and sends
-//! by the plan, what it measured, and what a log says about it).
+//! by the plan, what it measured, and what a log says about it), and `prediction.rs` (what a reader
+//! is asked before).
 //!
 //! Each axis has its own groups of ranks, its own bytes and its own link. With ZeRO-1, data ranks
 //! also divide the optimizer's state. The screen shows the map of the mesh, the bytes on each axis,

@@ -3,7 +3,8 @@
 //! Reading order: `lesson.rs` (a training that skips steps, and goes back to what it has saved),
 //! `skipping/` (a training whose steps may be skipped or refused), `run.rs` (the lab's story: a
 //! damaged run, its spike, and the same run without the bad steps), `flags.rs`, `apparatus/` (how a
-//! spike is found, what a training drew, and the other runs).
+//! spike is found, what a training drew, and the other runs), and `prediction.rs` (what a reader is
+//! asked before).
 //!
 //! Two ranks train a tiny GPT on a text with four bad steps. The lab finds the spike in the metrics
 //! file, resumes without these steps, and compares three ways to skip them. Find spikes in any

@@ -7,7 +7,8 @@
 //! ranks: `--padding`; see which numbers of ranks would have failed, too: `--plot`.
 //!
 //! Reading order: `lesson.rs` (the idea, and its comparison with the library), `flags.rs`, `run.rs`
-//! (what runs in which order), `apparatus/` (what a job does, and what is shown of it).
+//! (what runs in which order), `apparatus/` (what a job does, and what is shown of it), and
+//! `prediction.rs` (what a reader is asked before).
 
 mod apparatus;
 pub mod flags;

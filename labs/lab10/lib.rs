@@ -6,8 +6,8 @@
 //! and sends, and how long a step takes.
 //!
 //! Reading order: `lesson.rs` (from settings to a rank's share of the model), `run.rs` (which
-//! strategies run, and the checks), `flags.rs`, and `apparatus/` (the jobs that are measured, a
-//! text under every strategy, and a model's files).
+//! strategies run, and the checks), `flags.rs`, `apparatus/` (the jobs that are measured, a text
+//! under every strategy, and a model's files), and `prediction.rs` (what a reader is asked before).
 
 mod apparatus;
 pub mod flags;

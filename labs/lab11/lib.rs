@@ -6,8 +6,8 @@
 //! them, too, and says where both agree.
 //!
 //! Reading order: `lesson.rs` (a planner in its plainest form), `run.rs` (what the lab prints, and
-//! its checks), `flags.rs` (the job), and `apparatus/` (what it prints of the package `planner`:
-//! of what a strategy costs, and of the search).
+//! its checks), `flags.rs` (the job), `apparatus/` (what it prints of the package `planner`: of
+//! what a strategy costs, and of the search), and `prediction.rs` (what a reader is asked before).
 
 mod apparatus;
 pub mod flags;

@@ -5,7 +5,8 @@
 //! the norms, MLPs and losses of its own, and attention fetches the keys and values of the others.
 //!
 //! Reading order: `lesson.rs` (all keys and values, gathered), `run.rs` (what runs in which order),
-//! `apparatus` (a model whose sequences are shared, and what it takes), `flags.rs`.
+//! `apparatus` (a model whose sequences are shared, and what it takes), `flags.rs`, and
+//! `prediction.rs` (what a reader is asked before).
 
 mod apparatus;
 pub mod flags;

@@ -6,7 +6,7 @@
 //!
 //! Reading order: `lesson.rs` (all tokens, gathered), `sample.rs` (tokens and experts for it),
 //! `run.rs` (what runs in which order), `apparatus` (a training whose routers are watched, and what
-//! it takes), `flags.rs`.
+//! it takes), `flags.rs`, and `prediction.rs` (what a reader is asked before).
 
 mod apparatus;
 pub mod flags;

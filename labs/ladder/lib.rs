@@ -7,10 +7,10 @@
 //!
 //! Reading order: `one_rank.rs` (the program that is given), `rank.rs` and `group.rs` (its
 //! interface), `model.rs`, `text.rs` and `adam.rs` (what is trained, on what, by what), `job.rs`
-//! and `run.rs` (programs on ranks), `log.rs` (what they do, noted), `held.rs` (the bytes that a
-//! rank holds), `clock.rs` (the time of a step on slower devices and a slower link), `rungs.rs`
-//! (the eight rungs), `best.rs` (what no program can beat), `judge/` (what the checks of all rungs
-//! share), `picture.rs`.
+//! and `run.rs` (programs on ranks), `log.rs` (what they do, noted), `passes.rs` and `held.rs`
+//! (what a rank has computed, and the bytes that it holds), `clock.rs` (the time of a step on
+//! slower devices and a slower link), `rungs.rs` (the eight rungs), `best.rs` (what no program can
+//! beat), `judge/` (what the checks of all rungs share), `picture.rs`.
 
 // A program goes through its layers by their numbers, as the ranks' calls do.
 #![allow(clippy::needless_range_loop)]

@@ -6,10 +6,11 @@
 //!
 //! Reading order: `mod.rs` (the handle), `algorithms/` (what a collective consists of),
 //! `element.rs` (what ranks add, and in which order), `pending.rs` (a collective that continues
-//! while its rank computes), `call.rs` and `error.rs` (the parts of an error message), `meter.rs`
-//! (what communication cost), `link.rs` (what it would cost on a network), `recorder.rs` (what
-//! happened before an error), `options.rs`. Behind one door is `transport/`, which moves the bytes;
-//! all of MPI is in its folder `mpi/`, and everything else reads without it.
+//! while its rank computes), `uneven.rs` (an all-to-all whose parts differ in length), `call.rs`
+//! and `error.rs` (the parts of an error message), `meter.rs` (what communication cost), `link.rs`
+//! (what it would cost on a network), `recorder.rs` (what happened before an error), `options.rs`.
+//! Behind one door is `transport/`, which moves the bytes; all of MPI is in its folder `mpi/`, and
+//! everything else reads without it.
 
 pub mod algorithms;
 mod call;

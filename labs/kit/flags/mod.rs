@@ -2,11 +2,12 @@
 //! refuses all other flags.
 //!
 //! Reading order: `model.rs`, `data.rs`, `optim.rs` and `precision.rs` define a step;
-//! [`TrainFlags`] makes a [`Config`] of them. `zero.rs` chooses the state that ranks shard,
-//! `strategy.rs` all of how ranks divide the job, and `twice.rs` refuses a flag that says the
-//! same; `orders.rs` has the orders of ranks and of a pipeline's passes. `eval.rs`, `log.rs` and
-//! `run.rs` choose a run's screens and files. `names.rs` says by which flag one sets what an error
-//! of the library names.
+//! [`TrainFlags`] makes a [`Config`] of them, and `preset.rs` names three runs. `comm.rs` has the
+//! flags about communication. `zero.rs` chooses the state that ranks shard, `strategy.rs` all of
+//! how ranks divide the job, and `twice.rs` refuses a flag that says the same; `orders.rs` has the
+//! orders of ranks and of a pipeline's passes. `eval.rs`, `log.rs` and `run.rs` choose a run's
+//! screens and files, and `shown.rs` refuses what `--show` would not read. `names.rs` says by which
+//! flag one sets what an error of the library names.
 //!
 //! `arguments.rs` reads a command line, and `help.rs` has what `-h` and `--help` say of it.
 

@@ -2,7 +2,8 @@
 //!
 //! Reading order: a step's `clock.rs` (how long its parts take), `metrics.rs` and `trace.rs` (the
 //! files of `--metrics` and `--trace`), `records.rs` (its line in the log and in these files); the
-//! whole run's `journal.rs` (its steps and plots), `report.rs` (the rows about it), `progress.rs`.
+//! whole run's `journal.rs` (its steps and plots), `report.rs` (the rows about it), `progress.rs`;
+//! and `output.rs` (files that flags name).
 
 mod clock;
 mod journal;

@@ -2,7 +2,8 @@
 //! that is not here.
 //!
 //! Reading order:
-//! - `call.rs`: any collective by any algorithm, in one form
+//! - `by_algorithm.rs`: the collectives by any of the library's algorithms; `call.rs`: all in one
+//!   form
 //! - `grid.rs`: the numbers of each rank; `picture.rs`: before and after, and round by round
 //! - `formula.rs`: what an algorithm costs, in symbols; `counts.rs`: messages and bytes, measured
 //!   beside it
