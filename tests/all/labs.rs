@@ -164,24 +164,11 @@ fn a_lab_is_declared_once() {
 #[test]
 fn the_readme_is_short() {
     let most = 100;
-    let readme = text("README.md");
-    let lines = readme.lines().count();
+    let lines = text("README.md").lines().count();
     assert!(
         lines <= most,
         "README.md has {lines} lines, more than {most}: the book has pages for the rest"
     );
-    // And code: what it shows of Rust stands as code in the files that it names.
-    let files = ["examples/four_ranks.rs", "labs/lab05/lesson.rs"].map(text);
-    let listings: Vec<&str> = readme.split("```rust\n").skip(1).collect();
-    assert_eq!(listings.len(), files.len());
-    let mut shown = 0;
-    for (listing, file) in listings.iter().zip(&files) {
-        for line in listing.split("\n```").next().unwrap().lines() {
-            assert!(file.lines().any(|of| of == line), "{line:?} stands in no file");
-            shown += 1;
-        }
-    }
-    assert!(shown >= 25, "{shown} lines of Rust");
 }
 
 #[test]

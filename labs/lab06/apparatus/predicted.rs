@@ -102,11 +102,12 @@ pub(super) fn bar(op: Op, start: f64, end: f64) -> Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     /// Wherever a formula is printed, the simulator agrees with it.
     #[test]
     fn formulas_hold() {
-        let mut compared = 0;
+        let mut compared = BTreeSet::new();
         for (ranks, micro_batches) in (1..=6).flat_map(|p| (1..=13).map(move |m| (p, m))) {
             for chunks in 1..=3 {
                 let pipeline = Pipeline { ranks, chunks, micro_batches };
@@ -127,10 +128,10 @@ mod tests {
                         (bubble - formula).abs() < 1e-9,
                         "{pipeline:?} {schedule:?} {words}: {bubble} {formula}"
                     );
-                    compared += 1;
+                    compared.insert(words);
                 }
             }
         }
-        assert!(compared > 300, "{compared}");
+        assert_eq!(compared.len(), 3, "formulas that hold: {compared:?}");
     }
 }
