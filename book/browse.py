@@ -169,14 +169,6 @@ NUMBERS = """
             return losses.length !== row.losses.length || !row.losses.every((loss, i) => near(losses[i], loss))
                 || !row.roots.every((root, i) => near(roots[10 * i + 9], root));
         },
-        straggler(row) {
-            const found = shardlab.straggler(row);
-            return !["reduce", "step", "waits"].every(name => Math.abs(found[name] - row[name]) <= 1e-9 * row.step);
-        },
-        drift(row) {
-            const ours = shardlab.drift(row).flat(2);
-            return !row.weights.flat(2).every((weight, i) => Math.abs(ours[i] - weight) < 1e-9);
-        },
         schedule({ found, ...row }) {
             const ours = shardlab.schedule(row);
             if (ours.refusal || found.refusal) {
@@ -675,7 +667,7 @@ BAD = dict(access=f"<nav class=sidebar></nav><a href='#place'></a><div style='wi
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
 FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch", "straggler", "drift"]
 # Those whose cases are written into the page.
-DRAWN = ["schedule", "plans", "cut", "reshard", "mesh"]
+DRAWN = ["schedule", "plans", "cut", "reshard", "mesh", "straggler", "drift"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
@@ -690,7 +682,6 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("mesh.js", "below *= sizes[axis]", "below += sizes[axis]"), ("mesh.js", 'closest("[data-cell]")', 'closest("[data-none]")'),
           ("memory.js", "(16 * number + 2)", "(17 * number)"), ("shared.js", "nextElementSibling.textContent = why", "nextElementSibling.textContent = ''"),
           ("bad-batch.js", "(1 - beta2) * g * g", "(1 - beta2) * gradient[i] * gradient[i]"),
-          ("straggler.js", "Math.max(...computes));", "Math.min(...computes));"), ("drift.js", "sum + gradient[i], 0) / ranks", "sum + gradient[i], 0)"),
           ("schedule", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
           ("schedule.js", 'drawing.addEventListener("click"', 'drawing.addEventListener("copy"')]
 TURN = "<script>onkeydown = event => { if (event.key === 'ArrowRight') location.hash = 'turned' }</script>"
@@ -702,7 +693,6 @@ FOUND = [r"the slide One does not fit: as long .*\(navy\)", r"the slide One has 
          "plans: not what the library computes", "exposed: not what the library computes",
          "memory: not what the library computes", "memory: a control that cannot move, and", "mesh: not what the library computes", "mesh: touching a rank says nothing",
          "bad-batch: not what the library computes",
-         "straggler: not what the library computes", "drift: not what the library computes",
          "memory: letters too pale on a light page",
          "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",
          "stages: .*: no focus to see", "ring: next: keys change nothing", "ring: .*: moves although",

@@ -1,8 +1,15 @@
 // A training with one bad batch, and AdamW, which remembers it: the loss, and the root of Adam's second moment.
 {
-    const { curves, noise, svg, table, text, three } = shardlab;
+    const { curves, svg, table, text, three } = shardlab;
     const [count, steps, bad, rate, limit] = [16, 1000, 200, 0.01, 1];
     const ways = ["trained on", "clipped", "skipped"];
+
+    // Noise between -0.5 and 0.5, the same as the library's (labs/tools/book/noise.rs).
+    function noise(number) {
+        let x = Math.imul(number, 0x9E3779B1) >>> 0;
+        x = Math.imul(x ^ x >>> 15, 0x85EBCA6B) >>> 0;
+        return ((x ^ x >>> 13) >>> 0) / 2 ** 32 - 0.5;
+    }
 
     // Weights that begin at 0 learn to be 1. For each step the loss before it, the size of its gradient, and the root of
     // the mean second moment after it.

@@ -3,8 +3,7 @@
 // (labs/tools/book/cut.rs says how). This script shows it, and multiplies nothing.
 {
     const { ranks: colours, svg, text, tinted } = shardlab;
-    const source = document.querySelector('figure[data-figure="cut"] > script[type="application/json"]');
-    const data = JSON.parse(source?.textContent ?? "null");
+    const data = shardlab.data("cut");
     const ways = ["by columns", "by rows, sum before max", "by rows, max before sum"];
 
     const map = (matrix, change) => matrix.map((row, i) => row.map((number, j) => change(number, i, j)));

@@ -1,27 +1,15 @@
-// Two weights of a model on several ranks, with and without the average of their gradients.
+// Two weights of a model on several ranks, with and without the average of their gradients. Every case is data that real ranks
+// wrote (labs/tools/book/drift.rs says how). This script shows it, and trains nothing.
 {
-    const { noise, ranks: colours, svg, table, text, three } = shardlab;
-    const [steps, rate, curvature, apart, amount] = [40, 0.3, [1, 0.25], 0.35, 0.8];
+    const { ranks: colours, svg, table, text, three } = shardlab;
+    const data = shardlab.data("drift");
+    const [steps, curvature] = [40, [1, 0.25]];
 
-    // Each rank's weights before the first step and after each.
-    shardlab.drift = ({ ranks, average, batches }) => {
-        const gradient = (rank, step, weights) => {
-            const data = batches === "its own" ? rank : 0;
-            const angle = 2 * Math.PI * data / ranks;
-            const least = [1 + apart * Math.cos(angle), 1 + apart * Math.sin(angle)];
-            return weights.map((w, i) => curvature[i] * (w - least[i] + amount * noise(2 * (64 * step + data) + i + 1)));
-        };
-        const all = Array.from({ length: ranks }, () => [[0, 0]]);
-        for (let step = 0; step < steps; step++) {
-            const gradients = all.map((weights, rank) => gradient(rank, step, weights[step]));
-            const mean = [0, 1].map(i => gradients.reduce((sum, gradient) => sum + gradient[i], 0) / ranks);
-            all.forEach((weights, rank) => {
-                const used = average === "taken" ? mean : gradients[rank];
-                weights.push(weights[step].map((w, i) => w - rate * used[i]));
-            });
-        }
-        return all;
-    };
+    // Each rank's weights before the first step and after each; the data has millionths.
+    function found({ ranks, average, batches }) {
+        const { weights } = data.cases.find(one => one.ranks === ranks && one.average === average && one.batches === batches);
+        return weights.map(ofRank => ofRank.map(both => both.map(weight => weight / 1e6)));
+    }
 
     const controls = {
         step: { label: "step", values: [...Array(steps + 1).keys()], start: steps },
@@ -82,7 +70,7 @@
 
     function draw(values, width) {
         const { step, ranks, average, batches } = values;
-        const all = shardlab.drift(values);
+        const all = found(values);
         const { most, mean } = after(all, step);
         const same = most < 1e-9;
         const side = Math.min(width, 340);
@@ -97,8 +85,8 @@
         const check = ({ most }) => most < 1e-9 ? "alike" : "differ";
         const ways = controls.batches.values.flatMap(batches => controls.average.values.map(average => ({ average, batches })));
         const rows = ways.map(way => {
-            const found = after(shardlab.drift({ ranks, ...way }), step);
-            return [`${way.average}, ${way.batches}`, check(found), three(found.mean)];
+            const then = after(found({ ranks, ...way }), step);
+            return [`${way.average}, ${way.batches}`, check(then), three(then.mean)];
         });
         const best = ways.findIndex(way => way.average === average && way.batches === batches);
         const apart = same ? "all replicas are one model" : `the replicas are up to ${three(most)} apart`;

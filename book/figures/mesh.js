@@ -3,8 +3,7 @@
 // its planner wrote (labs/tools/book/mesh.rs says how). This script finds groups and nodes.
 {
     const { area, bytes, curves, frame, svg, table, text } = shardlab;
-    const source = document.querySelector('figure[data-figure="mesh"] > script[type="application/json"]');
-    const cases = JSON.parse(source?.textContent ?? "null")?.cases;
+    const cases = shardlab.data("mesh")?.cases;
     const axes = ["tensor", "data", "pipeline"];
     const colours = { tensor: curves[0], data: curves[1], pipeline: curves[2] };
     const orders = { "pipeline farthest": axes, "data farthest": ["tensor", "pipeline", "data"] };

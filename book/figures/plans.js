@@ -2,8 +2,7 @@
 // wrote (labs/tools/book/plans.rs says how). This script shows it, and computes no plan.
 {
     const { curves, svg, table, text } = shardlab;
-    const source = document.querySelector('figure[data-figure="plans"] > script[type="application/json"]');
-    const data = JSON.parse(source?.textContent ?? "null");
+    const data = shardlab.data("plans");
     const kinds = [["weights, gradients, optimizer", 0.75], ["activations", 0.4], ["gathered, recomputed", 0.15]];
     // What the seconds of a step are for. The axes have the colours of the explorer of meshes.
     const parts = [["computing", curves[4]], ["computing again", curves[5]], ["tensor", curves[0]], ["pipeline", curves[2]],

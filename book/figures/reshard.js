@@ -3,8 +3,7 @@
 // says how). This script shows it, and cuts nothing.
 {
     const { ranks: colours, svg, table, text } = shardlab;
-    const source = document.querySelector('figure[data-figure="reshard"] > script[type="application/json"]');
-    const data = JSON.parse(source?.textContent ?? "null");
+    const data = shardlab.data("reshard");
     // They follow each other in one flat buffer. An element is a 32-bit number.
     const parameters = data?.parameters ?? [];
     const starts = parameters.map((_, i) => parameters.slice(0, i).reduce((sum, [, numel]) => sum + numel, 0));

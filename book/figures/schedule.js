@@ -2,8 +2,7 @@
 // This script decodes the orders, plays them through and draws them. It knows no schedule.
 {
     const { area, frame, passes, svg, table, text } = shardlab;
-    const source = document.querySelector('figure[data-figure="schedule"] > script[type="application/json"]');
-    const data = JSON.parse(source?.textContent ?? "null");
+    const data = shardlab.data("schedule");
     const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     const kinds = ["forward", "backward", "weights"].map(word => [word[0].toUpperCase(), word, passes[word]]);
 

@@ -38,11 +38,10 @@ var shardlab = Object.assign(window.shardlab ?? {}, {
         return `${whole ? Math.round(value).toLocaleString("en") : shardlab.three(value)} ${units[unit]}`;
     },
 
-    // Noise between -0.5 and 0.5, the same as the library's (labs/tools/book/noise.rs).
-    noise(number) {
-        let x = Math.imul(number, 0x9E3779B1) >>> 0;
-        x = Math.imul(x ^ x >>> 15, 0x85EBCA6B) >>> 0;
-        return ((x ^ x >>> 13) >>> 0) / 2 ** 32 - 0.5;
+    // The data of a figure, which its page has beside the picture; null on pages without the figure.
+    data(name) {
+        const source = document.querySelector(`figure[data-figure="${name}"] > script[type="application/json"]`);
+        return JSON.parse(source?.textContent ?? "null");
     },
 
     // Fills what has the colour "url(#waits)": time in which a rank waits.

@@ -1,20 +1,11 @@
-// Iterations of ranks that average their gradients: all wait for the one that computes longest.
+// Iterations of ranks that average their gradients: all wait for the one that computes longest. Every case is data that the
+// library wrote (labs/tools/book/straggler.rs says how). This script shows it, and computes no iteration.
 {
-    const { area, frame, hatched, noise, passes, ranks: colours, seconds, svg, table, text } = shardlab;
-    const [compute, slowRank, iterations, bytes, latency, bandwidth] = [0.01, 1, 40, 4 * 6 * 2 ** 20, 5e-6, 25e9];
-
-    // For each iteration how long each rank computes; the seconds of an all-reduce; and the means of an iteration's seconds
-    // and of a rank's wait in it.
-    shardlab.straggler = ({ ranks, slow, noise: part }) => {
-        const reduce = 2 * (ranks - 1) * (latency + bytes / ranks / bandwidth);
-        const of = (iteration, rank) =>
-            compute * (rank === slowRank ? slow : 1) * (1 + 2 * part * noise(1024 * iteration + rank + 1));
-        const all = Array.from({ length: iterations }, (_, i) => Array.from({ length: ranks }, (_, rank) => of(i, rank)));
-        const sum = numbers => numbers.reduce((sum, number) => sum + number, 0);
-        const longest = all.map(computes => Math.max(...computes));
-        const waits = all.map((computes, i) => longest[i] - sum(computes) / ranks);
-        return { all, reduce, step: sum(longest) / iterations + reduce, waits: sum(waits) / iterations };
-    };
+    const { area, frame, hatched, passes, ranks: colours, seconds, svg, table, text } = shardlab;
+    const data = shardlab.data("straggler");
+    // The seconds of an all-reduce, the mean ones of an iteration and of a rank's wait in it, and the microseconds that each
+    // rank computes in the first iterations.
+    const found = ({ ranks, slow, noise }) => data.cases.find(one => one.ranks === ranks && one.slow === slow && one.noise === noise);
 
     const percent = share => `${Math.round(100 * share)}%`;
     const controls = {
@@ -33,7 +24,7 @@
         let body = area(0, 1, 14, 14, passes.link) + text(20, 13, "start", "all-reduce")
             + area(112, 1, 14, 14, "url(#waits)") + frame(112, 1, 14, 14, "currentColor", 1) + text(132, 13, "start", "waits");
         let [start, whole] = [0, 0];
-        for (const computes of all) {
+        for (const computes of all.map(all => all.map(time => time / 1e6))) {
             const last = start + Math.max(...computes);
             computes.forEach((time, rank) => {
                 const y = top + high * rank;
@@ -43,7 +34,6 @@
             });
             start = last + reduce;
             if (start <= end) whole++;
-            if (start >= end) break;
         }
         for (let rank = 0; rank < ranks; rank++) body += text(0, top + high * rank + 16, "start", `rank ${rank}`);
         const bottom = top + high * ranks;
@@ -52,7 +42,7 @@
     }
 
     function draw(values, width) {
-        const job = shardlab.straggler(values);
+        const job = found(values);
         const [body, height, whole] = timeline(values, job, width);
         const share = job.waits / job.step;
         const why = values.slow > 1 ? "The others wait for rank 1." : values.noise > 0 ? "In each iteration another rank is the last." : "No rank waits.";
@@ -60,7 +50,7 @@
             + `${seconds(job.waits)}, ${percent(share)}. ${why}`;
         const sizes = [values.ranks, ...[8, 64, 512].filter(ranks => ranks !== values.ranks)];
         const row = ranks => {
-            const { step, waits } = shardlab.straggler({ ...values, ranks });
+            const { step, waits } = found({ ...values, ranks });
             return [ranks, seconds(step), seconds(waits), percent(waits / step)];
         };
         const heads = ["ranks", "an iteration", "of it waiting", "share"];

@@ -1,13 +1,14 @@
 //! The figure of replicas that drift: a model of two weights on several ranks, with and without the
 //! average of their gradients.
 //!
-//! The ranks are threads that really average. The figure's script (`book/figures/drift.js`)
-//! computes the same, and book/browse.py compares every weight.
+//! The ranks are threads that really average. The figure's script (`book/figures/drift.js`) shows
+//! their weights, and trains nothing.
 
+use super::cases::json_of;
 use super::noise::noise;
 use crate::draw::{Align, Coat, Ink, Sketch};
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::json;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
 use std::f64::consts::TAU;
@@ -64,20 +65,23 @@ impl Job {
     }
 }
 
-/// The weights of every job that a reader can choose.
-pub fn drift_numbers() -> Result<Vec<Value>> {
-    let mut all = Vec::new();
+/// The weights of every job that a reader can choose, in millionths.
+pub(super) fn drift_cases() -> Result<String> {
+    let mut cases = Vec::new();
     for ranks in [2, 3, 4, 6, 8] {
         for (average, averaged) in [("left out", false), ("taken", true)] {
             for (batches, own) in [("its own", true), ("rank 0's", false)] {
-                let weights = Job { ranks, averaged, own }.run()?;
-                all.push(json!({
+                let millionths = |weights: &Weights| weights.map(|w| (1e6 * w).round() as i64);
+                let of_rank = |all: &Vec<Weights>| all.iter().map(millionths).collect::<Vec<_>>();
+                let ranks_weights = Job { ranks, averaged, own }.run()?;
+                let weights: Vec<_> = ranks_weights.iter().map(of_rank).collect();
+                cases.push(json!({
                     "ranks": ranks, "average": average, "batches": batches, "weights": weights,
                 }));
             }
         }
     }
-    Ok(all)
+    Ok(json_of([("cases", cases)]))
 }
 
 /// The first picture, which stays where scripts do not run: four replicas without the average.

@@ -14,9 +14,9 @@
 //! - `draw/`: what pages draw and no screen does; `opening.rs`: README's picture
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change. Where a reader can
 //!   choose among few enough cases, all are written into the page (`cases.rs`), and the script only
-//!   draws: `schedules.rs`, `plans.rs`, `cut.rs` (an MLP on ranks) and `reshard.rs`; `mesh.rs` does
-//!   so in part. Other scripts have formulas, which are compared: `exposed.rs` (overlap),
-//!   `memory.rs`, `bad_batch.rs`, `straggler.rs` and `drift.rs`, with `noise.rs`
+//!   draws: `schedules.rs`, `plans.rs`, `cut.rs` (an MLP on ranks), `reshard.rs`, `straggler.rs`
+//!   and `drift.rs`; `mesh.rs` does so in part. Other scripts have formulas, which are compared:
+//!   `exposed.rs` (overlap), `memory.rs` and `bad_batch.rs`, with `noise.rs`
 //!
 //! `predictions.rs` asks each lab for the question on its page, and `decks.rs` makes the slides of
 //! every lab.
@@ -63,7 +63,6 @@ pub use labs::*;
 pub use bad_batch::bad_batch_numbers;
 pub use colours::plain;
 pub use compare::{Rule, differences};
-pub use drift::drift_numbers;
 pub use exposed::exposed_numbers;
 pub use figures::{activations, figure, plot, ring};
 pub use live::{cases, live};
@@ -78,4 +77,3 @@ pub use plans::steps;
 pub use predictions::predictions;
 pub use schedules::numbers;
 pub use site::build;
-pub use straggler::straggler_numbers;

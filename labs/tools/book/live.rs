@@ -1,11 +1,13 @@
 //! Interactive figures, for a notebook.
 
 use super::cut::cut_cases;
+use super::drift::drift_cases;
 use super::figures::figure;
 use super::mesh::mesh_cases;
 use super::plans::plans;
 use super::reshard::reshard_cases;
 use super::schedules::schedules;
+use super::straggler::straggler_cases;
 use anyhow::Result;
 use kit::show::Picture;
 use shardlab::error::BadInput;
@@ -40,9 +42,14 @@ pub fn cases(name: &str) -> Result<String> {
         "cut" => cut_cases(),
         "reshard" => reshard_cases(),
         "mesh" => mesh_cases(),
+        "straggler" => straggler_cases(),
+        "drift" => drift_cases(),
         _ => {
             let what = format!("no cases are written for the figure {name:?}");
-            Err(BadInput::new(what, "give schedule, plans, cut, reshard or mesh").into())
+            Err(
+                BadInput::new(what, "give schedule, plans, cut, reshard, mesh, straggler or drift")
+                    .into(),
+            )
         }
     }
 }
@@ -65,7 +72,7 @@ pub fn live(name: &str) -> Result<Picture> {
         // Thousands of cases, as the book has them: to find them again would take seconds.
         "schedule" => data(include_str!("../../../book/outputs/schedule.json")),
         "plans" => data(include_str!("../../../book/outputs/plans.json")),
-        "cut" | "reshard" | "mesh" => data(&cases(name)?),
+        "cut" | "reshard" | "mesh" | "straggler" | "drift" => data(&cases(name)?),
         _ => String::new(),
     };
     let style = include_str!("../../../book/figures/figures.css");

@@ -1,12 +1,12 @@
 //! The figure of a slow rank: iterations that end when the last rank's gradients are averaged.
 //!
-//! The figure's script (`book/figures/straggler.js`) computes the same iterations, and
-//! book/browse.py compares the seconds.
+//! The figure's script (`book/figures/straggler.js`) shows them, and computes none.
 
+use super::cases::json_of;
 use super::noise::noise;
 use crate::draw::{Align, Coat, Ink, Sketch};
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::json;
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Algorithm, Collective, Task};
 use shardlab::plan::{Network, simulate};
@@ -17,6 +17,9 @@ const SLOW_RANK: usize = 1;
 const ITERATIONS: usize = 40;
 /// Gradients: 6 million f32. Every number of ranks that a reader can choose divides it.
 const GRADIENTS: usize = 6 << 20;
+/// The seconds that the figure shows, of so many ranks at most.
+const WINDOW: f64 = 0.06;
+const MOST_DRAWN: usize = 8;
 const LINK: Link = Link { latency: 5e-6, bandwidth: 25e9 };
 
 /// A job in which one rank computes `slow` times as long as the others, and each rank's time varies
@@ -57,27 +60,36 @@ impl Job {
     }
 }
 
-/// The seconds of every job that a reader can choose, and of the larger ones in the figure's table.
-pub fn straggler_numbers() -> Result<Vec<Value>> {
-    let mut all = Vec::new();
+/// The seconds of every job that a reader can choose, and of the larger ones in the figure's
+/// table; of what is drawn also the microseconds that each rank computes in the first iterations.
+pub(super) fn straggler_cases() -> Result<String> {
+    let mut cases = Vec::new();
     for ranks in [2, 3, 4, 6, 8, 64, 512] {
         for slow in [1.0, 1.1, 1.25, 1.5, 2.0, 3.0] {
             for noise in [0.0, 0.05, 0.1, 0.2, 0.3] {
                 let job = Job { ranks, slow, noise };
+                let reduce = job.reduce()?;
                 let [step, waits] = job.means()?;
-                all.push(json!({
-                    "ranks": ranks, "slow": slow, "noise": noise,
-                    "reduce": job.reduce()?, "step": step, "waits": waits,
+                let mut drawn: Vec<Vec<u64>> = Vec::new();
+                let mut end = 0.0;
+                while ranks <= MOST_DRAWN && end < WINDOW {
+                    let computes = |rank| (1e6 * job.computes(drawn.len(), rank)).round() as u64;
+                    let all: Vec<u64> = (0..ranks).map(computes).collect();
+                    end += all.iter().copied().max().unwrap_or(0) as f64 / 1e6 + reduce;
+                    drawn.push(all);
+                }
+                cases.push(json!({
+                    "ranks": ranks, "slow": slow, "noise": noise, "reduce": reduce,
+                    "step": step, "waits": waits, "all": drawn,
                 }));
             }
         }
     }
-    Ok(all)
+    Ok(json_of([("cases", cases)]))
 }
 
 /// The first picture, which stays where scripts do not run: four ranks, one of which is slow.
 pub fn straggler_picture() -> Result<String> {
-    const WINDOW: f64 = 0.06;
     const LEFT: f64 = 52.0;
     const WIDE: f64 = 426.0;
     const TOP: f64 = 30.0;
