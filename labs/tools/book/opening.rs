@@ -4,53 +4,33 @@
 //! It is an image of its own there, with no page around it: it has its colours with it, once for
 //! light pages and once for dark ones.
 
-use anyhow::{Context, Result};
+use crate::figures::ring;
+use anyhow::Result;
 use kit::show::Activity;
 use kit::show::svg::{activity_colour, rank_colour};
-use shardlab::comm::algorithms::{Algorithm, Collective, Task};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, Work, simulate};
 use shardlab::plan::{BytesEach, zero_memory};
-use std::collections::BTreeSet;
-use std::fmt::Write;
 
 const RANKS: usize = 4;
 /// Seconds of the loop, and the part of it in which something moves.
 const LOOP: f64 = 9.0;
 const MOVING: f64 = 0.82;
 
-/// The colours of a page.
-#[derive(Clone, Copy)]
-pub enum Page {
-    Light,
-    Dark,
-}
-
-impl Page {
-    fn ink(self) -> &'static str {
-        match self {
-            Page::Light => "#24292f",
-            Page::Dark => "#e6edf3",
-        }
-    }
-
-    fn rule(self) -> &'static str {
-        match self {
-            Page::Light => "#d0d7de",
-            Page::Dark => "#484f58",
-        }
-    }
-}
+/// The colours of a page: of letters, and of empty boxes.
+pub type Page = [&'static str; 2];
+pub const LIGHT: Page = ["#24292f", "#d0d7de"];
+pub const DARK: Page = ["#e6edf3", "#484f58"];
 
 /// The picture as an SVG file.
 ///
 /// # Errors
 /// If the library refuses to compute a part.
-pub fn opening(page: Page) -> Result<String> {
-    let mut moves = Moves::default();
-    let ring = ring(&mut moves)?;
-    let shards = shards(&mut moves);
-    let pipeline = pipeline(&mut moves)?;
-    let (ink, rule) = (page.ink(), page.rule());
+pub fn opening([ink, rule]: Page) -> Result<String> {
+    let mut film = Film::default();
+    ring_all_reduce(&mut film);
+    shards(&mut film);
+    pipeline(&mut film)?;
+    let Film { moves, body } = film;
     Ok(format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 880 250\" role=\"img\" \
          aria-label=\"A ring all-reduce goes round, ZeRO's shards appear, a pipeline fills.\">\n<style>\n\
@@ -58,207 +38,145 @@ pub fn opening(page: Page) -> Result<String> {
          .title {{ font-size: 15px; font-weight: 600 }}\n.frame {{ fill: none; stroke: {rule} }}\n\
          .m {{ animation-duration: {LOOP}s; animation-iteration-count: infinite }}\n\
          @media (prefers-reduced-motion) {{ .m {{ animation-delay: -{:.1}s; animation-play-state: paused }} }}\n\
-         {}</style>\n{ring}{shards}{pipeline}</svg>",
-        LOOP * MOVING,
-        moves.0
+         {moves}</style>\n{body}</svg>",
+        LOOP * MOVING
     ))
 }
 
-/// The keyframes, as CSS.
+/// The picture while it is drawn: its keyframes, as CSS, and its elements.
 #[derive(Default)]
-struct Moves(String);
+struct Film {
+    moves: String,
+    body: String,
+}
 
-impl Moves {
-    /// A new movement through `frames`, each at a part of the moving time. Returns the attributes
-    /// of what it moves.
+impl Film {
+    fn add(&mut self, element: String) {
+        self.body += &element;
+        self.body.push('\n');
+    }
+
+    fn title(&mut self, x: usize, words: &str) {
+        self.add(format!("<text class=\"title\" x=\"{x}\" y=\"24\">{words}</text>"));
+    }
+
+    /// A new movement through `frames`, each at a part of the moving time, with the first style
+    /// before it and the last one after it. Returns the attributes of what it moves.
     fn through(&mut self, frames: &[(f64, String)]) -> String {
-        let name = self.0.matches("@keyframes").count();
-        let _ = write!(self.0, "@keyframes k{name} {{");
-        for (at, style) in frames {
-            let _ = write!(self.0, " {:.1}% {{ {style} }}", 100.0 * MOVING * at);
-        }
-        self.0 += " }\n";
+        let name = self.moves.matches("@keyframes").count();
+        let ends = |at, frame: Option<&(f64, String)>| frame.map(|(_, style)| (at, style.clone()));
+        let first = ends(0.0, frames.first());
+        let last = ends(1.0 / MOVING, frames.last());
+        let all = first.iter().chain(frames).chain(&last);
+        let all = all.map(|(at, style)| format!(" {:.1}% {{ {style} }}", 100.0 * MOVING * at));
+        self.moves += &format!("@keyframes k{name} {{{} }}\n", all.collect::<String>());
         format!("class=\"m\" style=\"animation-name: k{name}\"")
     }
 
     /// What is not there before a moment, and stays.
     fn appears(&mut self, at: f64) -> String {
-        let hidden = "opacity: 0.08".to_string();
-        self.through(&[
-            (0.0, hidden.clone()),
-            (at, hidden),
-            (at + 0.03, "opacity: 1".into()),
-            (1.0 / MOVING, "opacity: 1".into()),
-        ])
+        self.through(&[(at, "opacity: 0.08".into()), (at + 0.03, "opacity: 1".into())])
     }
-}
-
-/// A chunk on its way from a rank to the next.
-struct Hop {
-    round: usize,
-    from: usize,
-    to: usize,
-    chunk: usize,
-}
-
-/// All hops of a ring all-reduce, round by round, and how many rounds it has.
-fn hops() -> Result<(Vec<Hop>, usize)> {
-    let bytes = size_of::<f32>();
-    let task = Task::new(Collective::AllReduce, Algorithm::Ring, RANKS, RANKS, bytes, 0)?;
-    let mut hops = Vec::new();
-    for from in 0..RANKS {
-        for round in task.rounds(from) {
-            let send = round.send.context("each rank sends in each round")?;
-            hops.push(Hop {
-                round: round.number,
-                from,
-                to: send.to,
-                chunk: send.range.start,
-            });
-        }
-    }
-    hops.sort_by_key(|hop| hop.round);
-    let rounds = hops.last().map_or(0, |hop| hop.round + 1);
-    Ok((hops, rounds))
-}
-
-/// After how many rounds each rank's chunk is the sum of all ranks' numbers.
-fn rounds_to_the_sum(hops: &[Hop], rounds: usize) -> Vec<Vec<usize>> {
-    // Whose numbers each rank's chunk contains.
-    let own = |rank: usize| vec![BTreeSet::from([rank]); RANKS];
-    let mut holds: Vec<_> = (0..RANKS).map(own).collect();
-    let mut complete = vec![vec![rounds; RANKS]; RANKS];
-    for same in hops.chunk_by(|a, b| a.round == b.round) {
-        let before = holds.clone();
-        for &Hop { round, from, to, chunk } in same {
-            holds[to][chunk].extend(&before[from][chunk]);
-            if holds[to][chunk].len() == RANKS {
-                complete[to][chunk] = complete[to][chunk].min(round + 1);
-            }
-        }
-    }
-    complete
 }
 
 /// Four ranks in a square. In each round a chunk goes from each to the next. A part of a rank
 /// lights up when it has a complete sum.
-fn ring(moves: &mut Moves) -> Result<String> {
+fn ring_all_reduce(film: &mut Film) {
     const PLACES: [(f64, f64); RANKS] =
         [(75.0, 75.0), (205.0, 75.0), (205.0, 190.0), (75.0, 190.0)];
-    let (hops, rounds) = hops()?;
+    let states = ring(RANKS);
+    let rounds = states.len() - 1;
     let time = |round: usize| round as f64 / rounds as f64;
-    let mut out =
-        String::from("<text class=\"title\" x=\"140\" y=\"24\">all-reduce, in a ring</text>\n");
-    for &Hop { round, from, to, .. } in &hops {
-        let (x, y) = PLACES[from];
-        let moved = |share: f64, opacity: u8| {
-            let [right, down] = [PLACES[to].0 - x, PLACES[to].1 - y].map(|way| share * way);
-            format!("transform: translate({right:.0}px, {down:.0}px); opacity: {opacity}")
-        };
-        let (begin, end) = (time(round), time(round + 1));
-        let attributes = moves.through(&[
-            (0.0, moved(0.2, 0)),
-            (begin, moved(0.2, 0)),
-            (begin + 0.01, moved(0.2, 1)),
-            (end - 0.01, moved(0.8, 1)),
-            (end, moved(0.8, 0)),
-            (1.0 / MOVING, moved(0.8, 0)),
-        ]);
-        let colour = rank_colour(from);
-        let _ = writeln!(
-            out,
-            "<g {attributes}><circle cx=\"{x}\" cy=\"{y}\" r=\"7\" fill=\"{colour}\"/></g>"
-        );
-    }
-    for (rank, sums) in rounds_to_the_sum(&hops, rounds).into_iter().enumerate() {
-        let (x, y) = PLACES[rank];
-        let colour = rank_colour(rank);
-        let top = y - 10.0;
-        for (chunk, round) in sums.into_iter().enumerate() {
-            let attributes = moves.appears(time(round));
-            let left = x - 32.0 + 16.0 * chunk as f64;
-            let _ = writeln!(
-                out,
-                "<rect {attributes} x=\"{left}\" y=\"{top}\" width=\"16\" height=\"20\" fill=\"{colour}\"/>"
-            );
+    film.title(140, "all-reduce, in a ring");
+    for round in 0..rounds {
+        for (from, (x, y)) in PLACES.into_iter().enumerate() {
+            let to = PLACES[(from + 1) % RANKS];
+            let moved = |share: f64, opacity: u8| {
+                let [right, down] = [to.0 - x, to.1 - y].map(|way| share * way);
+                format!("transform: translate({right:.0}px, {down:.0}px); opacity: {opacity}")
+            };
+            let (begin, end) = (time(round), time(round + 1));
+            let attributes = film.through(&[
+                (begin, moved(0.2, 0)),
+                (begin + 0.01, moved(0.2, 1)),
+                (end - 0.01, moved(0.8, 1)),
+                (end, moved(0.8, 0)),
+            ]);
+            let colour = rank_colour(from);
+            film.add(format!(
+                "<g {attributes}><circle cx=\"{x}\" cy=\"{y}\" r=\"7\" fill=\"{colour}\"/></g>"
+            ));
         }
-        let _ = writeln!(
-            out,
-            "<rect x=\"{}\" y=\"{top}\" width=\"64\" height=\"20\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\n\
-             <text x=\"{x}\" y=\"{}\">rank {rank}</text>",
-            x - 32.0,
-            if rank < 2 { y - 18.0 } else { y + 28.0 }
-        );
     }
-    Ok(out)
+    for (rank, (x, y)) in PLACES.into_iter().enumerate() {
+        let colour = rank_colour(rank);
+        let (left, top) = (x - 32.0, y - 10.0);
+        for chunk in 0..RANKS {
+            let is_sum = |(_, held): &(_, Vec<Vec<Vec<bool>>>)| !held[rank][chunk].contains(&false);
+            let complete = states.iter().position(is_sum).unwrap_or(rounds);
+            let attributes = film.appears(time(complete));
+            film.add(format!(
+                "<rect {attributes} x=\"{}\" y=\"{top}\" width=\"16\" height=\"20\" fill=\"{colour}\"/>",
+                left + 16.0 * chunk as f64
+            ));
+        }
+        let below = if rank < 2 { y - 18.0 } else { y + 28.0 };
+        film.add(format!(
+            "<rect x=\"{left}\" y=\"{top}\" width=\"64\" height=\"20\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\n\
+             <text x=\"{x}\" y=\"{below}\">rank {rank}</text>"
+        ));
+    }
 }
 
 /// What each of four ranks holds, from DDP to ZeRO-3: a bar shrinks where a stage divides it.
-fn shards(moves: &mut Moves) -> String {
+fn shards(film: &mut Film) {
     const HEIGHT: f64 = 150.0;
     const BASE: f64 = 205.0;
-    let numel = 1 << 20;
-    let held = |stage| zero_memory(stage, numel, RANKS as u64, BytesEach::F32);
-    let whole: u64 = held(0).iter().sum();
-    let mut out =
-        String::from("<text class=\"title\" x=\"440\" y=\"24\">who holds what: ZeRO</text>\n");
-    for stage in 0..4 {
-        let name = if stage == 0 {
-            "every rank holds all".to_string()
-        } else {
-            format!("ZeRO-{stage}")
-        };
+    let held =
+        |stage| zero_memory(stage, 1 << 20, RANKS as u64, BytesEach::F32).map(|bytes| bytes as f64);
+    let all: f64 = held(0).iter().sum();
+    film.title(440, "who holds what: ZeRO");
+    let names = ["every rank holds all", "ZeRO-1", "ZeRO-2", "ZeRO-3"];
+    for (stage, name) in names.into_iter().enumerate() {
         let [begin, end] = [stage, stage + 1].map(|at| at as f64 / 4.0);
-        let shown = |opacity: u8| format!("opacity: {opacity}");
-        let last = if stage == 3 { 1 } else { 0 };
-        let attributes = moves.through(&[
-            (0.0, shown(u8::from(stage == 0))),
-            (begin, shown(u8::from(stage == 0))),
-            (begin + 0.02, shown(1)),
-            (end - 0.01, shown(1)),
-            (end, shown(last)),
-            (1.0 / MOVING, shown(last)),
+        let shown = |is: bool| format!("opacity: {}", u8::from(is));
+        let attributes = film.through(&[
+            (begin, shown(stage == 0)),
+            (begin + 0.02, shown(true)),
+            (end - 0.01, shown(true)),
+            (end, shown(stage == 3)),
         ]);
-        let _ = writeln!(out, "<text {attributes} x=\"440\" y=\"230\">{name}</text>");
+        film.add(format!("<text {attributes} x=\"440\" y=\"230\">{name}</text>"));
     }
     for rank in 0..RANKS {
         let colour = rank_colour(rank);
         let x = 335.0 + 56.0 * rank as f64;
         let mut base = BASE;
-        for part in 0..3 {
-            let full = HEIGHT * held(0)[part] as f64 / whole as f64;
+        for (part, opacity) in [1.0, 0.7, 0.4].into_iter().enumerate() {
+            let full = HEIGHT * held(0)[part] / all;
             base -= full;
-            let scaled = |stage: usize| {
-                let share = held(stage)[part] as f64 / held(0)[part] as f64;
-                format!("transform: scaleY({share})")
-            };
-            let mut frames = vec![(0.0, scaled(0))];
-            for stage in 1..4 {
+            let scaled =
+                |stage: usize| format!("transform: scaleY({})", held(stage)[part] / held(0)[part]);
+            let shrinks = |stage: usize| {
                 let at = stage as f64 / 4.0;
-                frames.extend([(at, scaled(stage - 1)), (at + 0.08, scaled(stage))]);
-            }
-            frames.push((1.0 / MOVING, scaled(3)));
-            let attributes = moves.through(&frames);
+                [(at, scaled(stage - 1)), (at + 0.08, scaled(stage))]
+            };
+            let moves = film.through(&[1, 2, 3].map(shrinks).concat());
             // A rank's shard keeps its place in the whole.
             let origin = base + full * (RANKS - 1 - rank) as f64 / (RANKS - 1) as f64;
-            let opacity = [1.0, 0.7, 0.4][part];
-            let _ = writeln!(
-                out,
-                "<rect class=\"frame\" x=\"{x}\" y=\"{base:.1}\" width=\"42\" height=\"{full:.1}\"/>\n\
-                 <g {}><rect x=\"{x}\" y=\"{base:.1}\" width=\"42\" height=\"{full:.1}\" \
-                 fill=\"{colour}\" fill-opacity=\"{opacity}\"/></g>",
-                attributes.replace(
-                    "style=\"",
-                    &format!("style=\"transform-origin: {x}px {origin:.1}px; ")
-                )
-            );
+            let origin = format!("style=\"transform-origin: {x}px {origin:.1}px; ");
+            let moves = moves.replace("style=\"", &origin);
+            let place = format!("x=\"{x}\" y=\"{base:.1}\" width=\"42\" height=\"{full:.1}\"");
+            film.add(format!(
+                "<rect class=\"frame\" {place}/>\n\
+                 <g {moves}><rect {place} fill=\"{colour}\" fill-opacity=\"{opacity}\"/></g>"
+            ));
         }
     }
-    out
 }
 
 /// A step of a pipeline, pass by pass, as the library plays its schedule.
-fn pipeline(moves: &mut Moves) -> Result<String> {
+fn pipeline(film: &mut Film) -> Result<()> {
     const LEFT: f64 = 618.0;
     const WIDTH: f64 = 250.0;
     let pipeline = Pipeline { ranks: RANKS, chunks: 1, micro_batches: 6 };
@@ -266,35 +184,31 @@ fn pipeline(moves: &mut Moves) -> Result<String> {
     let times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 };
     let step = simulate(&pipeline, &orders, &times)?;
     let scale = WIDTH / step.makespan;
-    let mut out =
-        String::from("<text class=\"title\" x=\"743\" y=\"24\">a pipeline fills</text>\n");
+    film.title(743, "a pipeline fills");
     for (rank, (order, starts)) in orders.iter().zip(&step.starts).enumerate() {
         let y = 62.0 + 38.0 * rank as f64;
-        let _ = writeln!(
-            out,
+        film.add(format!(
             "<rect class=\"frame\" x=\"{LEFT}\" y=\"{y}\" width=\"{WIDTH}\" height=\"28\"/>"
-        );
+        ));
         for (pass, start) in order.iter().zip(starts) {
             let (seconds, activity) = match pass.work {
                 Work::Forward => (times.forward, Activity::FORWARD),
                 _ => (times.backward, Activity::BACKWARD),
             };
-            let attributes = moves.appears(start / step.makespan * 0.96);
-            let _ = writeln!(
-                out,
+            let attributes = film.appears(start / step.makespan * 0.96);
+            film.add(format!(
                 "<rect {attributes} x=\"{:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"28\" fill=\"{}\"/>",
                 LEFT + scale * start + 0.5,
                 scale * seconds - 1.0,
                 activity_colour(activity)
-            );
+            ));
         }
     }
-    let _ = writeln!(
-        out,
-        "<text x=\"743\" y=\"230\">forward and backward; idle for {:.0}%</text>",
-        100.0 * step.bubble()
-    );
-    Ok(out)
+    let idle = 100.0 * step.bubble();
+    film.add(format!(
+        "<text x=\"743\" y=\"230\">forward and backward; idle for {idle:.0}%</text>"
+    ));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -305,7 +219,7 @@ mod tests {
     #[test]
     fn the_readmes_pictures_are_these() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-        for (page, name) in [(Page::Light, "light"), (Page::Dark, "dark")] {
+        for (page, name) in [(LIGHT, "light"), (DARK, "dark")] {
             let file = root.join(format!(".github/opening-{name}.svg"));
             let text = std::fs::read_to_string(&file).unwrap();
             assert!(text.trim_end() == opening(page).unwrap(), "{}", file.display());

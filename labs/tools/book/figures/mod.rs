@@ -32,7 +32,7 @@ use super::cut::cut_picture;
 use super::drift::drift_picture;
 use super::exposed::exposed_picture;
 use super::memory::memory_picture;
-use super::opening::{Page, opening};
+use super::opening::{DARK, LIGHT, opening};
 use super::straggler::straggler_picture;
 use crate::draw::{Ring, block, gantt};
 use anyhow::Result;
@@ -109,8 +109,8 @@ pub fn figure(name: &str) -> Result<String> {
         "all-reduce" => {
             moments().svg("An all-reduce of four ranks is a reduce-scatter and an all-gather")
         }
-        "opening-light" => opening(Page::Light)?,
-        "opening-dark" => opening(Page::Dark)?,
+        "opening-light" => opening(LIGHT)?,
+        "opening-dark" => opening(DARK)?,
         "links" => links().svg(
             "Two nodes of Polaris: fast links within a node, slow ones between the nodes' cards",
         ),
