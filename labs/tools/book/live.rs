@@ -8,26 +8,45 @@ use super::plans::plans;
 use super::reshard::reshard_cases;
 use super::schedules::schedules;
 use super::straggler::straggler_cases;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use kit::show::Picture;
 use shardlab::error::BadInput;
 
-/// The interactive figures and their scripts. The book's pages link the same files.
-const SCRIPTS: [(&str, &str); 13] = [
-    ("cost", include_str!("../../../book/figures/cost.js")),
-    ("stages", include_str!("../../../book/figures/stages.js")),
-    ("ring", include_str!("../../../book/figures/ring.js")),
-    ("schedule", include_str!("../../../book/figures/schedule.js")),
-    ("plans", include_str!("../../../book/figures/plans.js")),
-    ("exposed", include_str!("../../../book/figures/exposed.js")),
-    ("mesh", include_str!("../../../book/figures/mesh.js")),
-    ("memory", include_str!("../../../book/figures/memory.js")),
-    ("reshard", include_str!("../../../book/figures/reshard.js")),
-    ("cut", include_str!("../../../book/figures/cut.js")),
-    ("bad-batch", include_str!("../../../book/figures/bad-batch.js")),
-    ("straggler", include_str!("../../../book/figures/straggler.js")),
-    ("drift", include_str!("../../../book/figures/drift.js")),
+/// An interactive figure: its name, its script, which the book's pages link as well, and what makes
+/// the cases that it shows. A script without cases has formulas.
+type Live = (&'static str, &'static str, Option<fn() -> Result<String>>);
+
+macro_rules! script {
+    ($name:literal) => {
+        include_str!(concat!("../../../book/figures/", $name, ".js"))
+    };
+}
+
+const ALL: [Live; 13] = [
+    ("cost", script!("cost"), None),
+    ("stages", script!("stages"), None),
+    ("ring", script!("ring"), None),
+    ("schedule", script!("schedule"), Some(schedules)),
+    ("plans", script!("plans"), Some(plans)),
+    ("exposed", script!("exposed"), None),
+    ("mesh", script!("mesh"), Some(mesh_cases)),
+    ("memory", script!("memory"), None),
+    ("reshard", script!("reshard"), Some(reshard_cases)),
+    ("cut", script!("cut"), Some(cut_cases)),
+    ("bad-batch", script!("bad-batch"), None),
+    ("straggler", script!("straggler"), Some(straggler_cases)),
+    ("drift", script!("drift"), Some(drift_cases)),
 ];
+
+/// The figure of this name among some.
+fn find(all: &[Live], name: &str, what: &str) -> Result<Live> {
+    if let Some(found) = all.iter().find(|figure| figure.0 == name) {
+        return Ok(*found);
+    }
+    let names: Vec<&str> = all.iter().map(|figure| figure.0).collect();
+    let help = format!("give one of these: {}", names.join(", "));
+    Err(BadInput::new(format!("the figure {name:?} {what}"), help).into())
+}
 
 /// All cases that a reader can choose in an interactive figure, as JSON for its script, which then
 /// has no formulas for them.
@@ -36,44 +55,30 @@ const SCRIPTS: [(&str, &str); 13] = [
 ///
 /// [`BadInput`] where a figure's script computes all, or where no interactive figure has this name.
 pub fn cases(name: &str) -> Result<String> {
-    match name {
-        "schedule" => schedules(),
-        "plans" => plans(),
-        "cut" => cut_cases(),
-        "reshard" => reshard_cases(),
-        "mesh" => mesh_cases(),
-        "straggler" => straggler_cases(),
-        "drift" => drift_cases(),
-        _ => {
-            let what = format!("no cases are written for the figure {name:?}");
-            Err(
-                BadInput::new(what, "give schedule, plans, cut, reshard, mesh, straggler or drift")
-                    .into(),
-            )
-        }
-    }
+    let with_cases: Vec<Live> = ALL.into_iter().filter(|figure| figure.2.is_some()).collect();
+    let (_, _, cases) = find(&with_cases, name, "has no cases")?;
+    cases.context("a figure with cases")?()
 }
 
-/// An interactive figure for a notebook: "cost", "stages", "ring", "schedule",
-/// "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch", "straggler" or "drift".
-/// Its static picture stays if scripts do not run.
+/// An interactive figure for a notebook, such as "cost". Its static picture stays if scripts do
+/// not run.
 ///
 /// # Errors
 ///
-/// [`BadInput`] where no interactive figure has this name.
+/// [`BadInput`] where no interactive figure has this name; it lists them.
 pub fn live(name: &str) -> Result<Picture> {
     let svg = figure(name)?;
-    let Some((_, script)) = SCRIPTS.into_iter().find(|figure| figure.0 == name) else {
-        let help = format!("give one of these: {}", SCRIPTS.map(|figure| figure.0).join(", "));
-        return Err(BadInput::new(format!("the figure {name:?} is not interactive"), help).into());
-    };
-    let data = |cases: &str| format!("<script type=\"application/json\">\n{cases}\n</script>\n");
-    let data = match name {
+    let (_, script, cases) = find(&ALL, name, "is not interactive")?;
+    let data = match (name, cases) {
         // Thousands of cases, as the book has them: to find them again would take seconds.
-        "schedule" => data(include_str!("../../../book/outputs/schedule.json")),
-        "plans" => data(include_str!("../../../book/outputs/plans.json")),
-        "cut" | "reshard" | "mesh" | "straggler" | "drift" => data(&cases(name)?),
-        _ => String::new(),
+        ("schedule", _) => include_str!("../../../book/outputs/schedule.json").into(),
+        ("plans", _) => include_str!("../../../book/outputs/plans.json").into(),
+        (_, Some(cases)) => cases()?,
+        (_, None) => String::new(),
+    };
+    let data = match data.is_empty() {
+        true => data,
+        false => format!("<script type=\"application/json\">\n{data}\n</script>\n"),
     };
     let style = include_str!("../../../book/figures/figures.css");
     let shared = include_str!("../../../book/figures/shared.js");
@@ -88,12 +93,15 @@ mod tests {
 
     #[test]
     fn a_live_figure_has_a_picture_that_stays() {
-        for (name, _) in SCRIPTS {
+        for (name, ..) in ALL {
             let Picture(html) = live(name).unwrap();
             let places = ["<svg ", "</svg>", "<script>", &format!("shardlab.live(\"{name}\"")]
                 .map(|part| html.find(part));
             assert!(places.is_sorted() && places[0].is_some(), "{name}: {places:?}");
         }
         assert!(live("block").is_err() && live("nothing").is_err());
+        let refused = cases("cost").unwrap_err();
+        let refused = refused.downcast_ref::<BadInput>().unwrap();
+        assert!(refused.help.contains("plans") && !refused.help.contains("cost"), "{refused:?}");
     }
 }
