@@ -2,7 +2,7 @@
 //! no more than that reads [`kit::Course`].
 
 use anyhow::Result;
-use kit::Question;
+use kit::{Ask, Question};
 use std::process::ExitCode;
 
 /// A lab's code, as other programs call it.
@@ -11,8 +11,16 @@ pub struct Entry {
     pub name: &'static str,
     /// Runs it as its own program does, with this process's command line.
     pub run: fn() -> ExitCode,
-    /// Computes the question that it asks before it runs.
-    pub prediction: fn() -> Result<Question>,
+    /// What it asks: the first question before it runs, and all of them in the quiz.
+    pub questions: &'static [Ask],
+}
+
+/// All questions, in the order of the labs.
+///
+/// # Errors
+/// If a lab cannot compute an answer.
+pub fn questions() -> Result<Vec<Question>> {
+    ALL.iter().flat_map(|lab| lab.questions).map(|ask| ask()).collect()
 }
 
 macro_rules! labs {
@@ -22,8 +30,8 @@ macro_rules! labs {
         /// All labs, in order.
         pub const ALL: &[Entry] = &[$(Entry {
             name: stringify!($lab),
-            run: || kit::lab($lab::run, $lab::prediction),
-            prediction: $lab::prediction,
+            run: || kit::lab($lab::run, $lab::QUESTIONS[0]),
+            questions: $lab::QUESTIONS,
         }),*];
     };
 }

@@ -20,7 +20,7 @@ pub mod show;
 
 pub use checks::{Beside, Break, Checks, End, Evaluator, Symptoms, parity, short_hash};
 pub use course::{
-    Course, Exercise, Lab, Ladder, Lesson, Mistake, Question, TwoDays, UnderMpi, capitalized,
+    Ask, Course, Exercise, Lab, Ladder, Lesson, Mistake, Question, TwoDays, UnderMpi, capitalized,
     ensure_passed, exercise_check as check, predict, question, run,
 };
 pub use flags::{

@@ -5,13 +5,13 @@
 //! each other.
 //!
 //! Reading order: `lesson.rs` (the job in plain candle), `run.rs` (what the lab runs in which
-//! order, and its checks), `flags.rs`, `apparatus/` (the library's version, timed; what it
-//! draws), and `prediction.rs` (what a reader is asked before).
+//! order, and its checks), `flags.rs`, `questions.rs` (what it asks), and `apparatus/` (the
+//! library's version, timed; what it draws).
 
 mod apparatus;
 pub mod flags;
 pub mod lesson;
-mod prediction;
+mod questions;
 mod run;
 
 pub use apparatus::training::iterate;
@@ -19,5 +19,5 @@ pub use apparatus::tree;
 pub use apparatus::{IterRecord, Iterations, MlpConfig, Profile, Stamps};
 pub use flags::{Args, MlpFlags};
 pub use kit;
-pub use prediction::prediction;
+pub use questions::QUESTIONS;
 pub use run::run;

@@ -1,15 +1,15 @@
 //! lab03 · One model, many ranks: data-parallel training of a character-level GPT.
 //!
 //! Reading order: `lesson.rs` (one step, and the library's beside it), `run.rs` (what a rank does
-//! in this lab, and the checks), `flags.rs`, `apparatus/` (the training, watched, and its
-//! comparison with one rank), and `prediction.rs` (what a reader is asked before).
+//! in this lab, and the checks), `flags.rs`, `questions.rs` (what it asks), and `apparatus/` (the
+//! training, watched, and its comparison with one rank).
 
 mod apparatus;
 pub mod flags;
 pub mod lesson;
-mod prediction;
+mod questions;
 mod run;
 
 pub use flags::Args;
-pub use prediction::prediction;
+pub use questions::QUESTIONS;
 pub use run::run;

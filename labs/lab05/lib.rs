@@ -5,8 +5,7 @@
 //! parallelism also shards what lies between the matrices.
 //!
 //! Reading order: `lesson.rs` (one shared layer), `run.rs` (what runs in which order), `apparatus`
-//! (a model, shared, and what it takes), `flags.rs`, and `prediction.rs` (what a reader is asked
-//! before).
+//! (a model, shared, and what it takes), `flags.rs`, `questions.rs` (what it asks).
 //!
 //! Draw it: `--show gemm`, `--show mesh`; break it: `--break no-g`; time it: `--bench`; or train
 //! with it, together with data parallelism and ZeRO: `--tp 2 --ranks 4 --zero 1`.
@@ -14,11 +13,11 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
-mod prediction;
+mod questions;
 mod run;
 
 pub use apparatus::{Break, Broken, Example, gemm, products};
 pub use flags::Args;
 pub use kit;
-pub use prediction::prediction;
+pub use questions::QUESTIONS;
 pub use run::run;

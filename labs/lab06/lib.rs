@@ -5,8 +5,8 @@
 //! One list of operations per rank is checked, simulated, drawn, and then trains the model.
 //!
 //! Reading order: `lesson.rs` (a pipeline in its plainest form), `run.rs` (what runs in which
-//! order), `apparatus` (what a schedule takes, predicted and measured), `flags.rs`, and
-//! `prediction.rs` (what a reader is asked before).
+//! order), `apparatus` (what a schedule takes, predicted and measured), `flags.rs`, `questions.rs`
+//! (what it asks).
 //!
 //! Compare all schedules: `--compare`; choose one: `--schedule interleaved`; print it as
 //! Megatron-LM's log: `--print-order`; break it: `--break early-recv`; save memory:
@@ -15,7 +15,7 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
-mod prediction;
+mod questions;
 mod run;
 
 pub use apparatus::{
@@ -24,5 +24,5 @@ pub use apparatus::{
 };
 pub use flags::Args;
 pub use kit;
-pub use prediction::prediction;
+pub use questions::QUESTIONS;
 pub use run::run;

@@ -1,9 +1,8 @@
 //! lab07 · Three axes of parallelism in one job.
 //!
 //! Reading order: `lesson.rs` (one rank's part of all three), `run.rs` (what runs in which order,
-//! and one step of the library's trainer), `flags.rs`, `apparatus/` (what each rank holds and sends
-//! by the plan, what it measured, and what a log says about it), and `prediction.rs` (what a reader
-//! is asked before).
+//! and one step of the library's trainer), `flags.rs`, `questions.rs` (what it asks), `apparatus/`
+//! (what each rank holds and sends by the plan, what it measured, and what a log says about it).
 //!
 //! Each axis has its own groups of ranks, its own bytes and its own link. With ZeRO-1, data ranks
 //! also divide the optimizer's state. The screen shows the map of the mesh, the bytes on each axis,
@@ -14,7 +13,7 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
-mod prediction;
+mod questions;
 mod run;
 
 pub use apparatus::logged;
@@ -23,5 +22,5 @@ pub use apparatus::{
 };
 pub use flags::{Args, AxesFlags, Break, Report};
 pub use kit;
-pub use prediction::prediction;
+pub use questions::QUESTIONS;
 pub use run::run;

@@ -6,17 +6,17 @@
 //! `--to dp=5,zero=1`. Break it: `--break first-data`. Rebuild a conversion that failed on 768
 //! ranks: `--padding`; see which numbers of ranks would have failed, too: `--plot`.
 //!
-//! Reading order: `lesson.rs` (the idea, and its comparison with the library), `flags.rs`, `run.rs`
-//! (what runs in which order), `apparatus/` (what a job does, and what is shown of it), and
-//! `prediction.rs` (what a reader is asked before).
+//! Reading order: `lesson.rs` (the idea, and its comparison with the library), `flags.rs`,
+//! `questions.rs` (what it asks), `run.rs` (what runs in which order), `apparatus/` (what a job
+//! does, and what is shown of it).
 
 mod apparatus;
 pub mod flags;
 pub mod lesson;
-mod prediction;
+mod questions;
 mod run;
 
 pub use apparatus::*;
 pub use flags::Args;
-pub use prediction::prediction;
+pub use questions::QUESTIONS;
 pub use run::run;

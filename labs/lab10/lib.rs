@@ -6,13 +6,13 @@
 //! and sends, and how long a step takes.
 //!
 //! Reading order: `lesson.rs` (from settings to a rank's share of the model), `run.rs` (which
-//! strategies run, and the checks), `flags.rs`, `apparatus/` (the jobs that are measured, a text
-//! under every strategy, and a model's files), and `prediction.rs` (what a reader is asked before).
+//! strategies run, and the checks), `flags.rs`, `questions.rs` (what it asks), and `apparatus/`
+//! (the jobs that are measured, a text under every strategy, and a model's files).
 
 mod apparatus;
 pub mod flags;
 pub mod lesson;
-mod prediction;
+mod questions;
 mod run;
 
 pub use apparatus::{
@@ -22,6 +22,6 @@ pub use apparatus::{
 };
 pub use flags::Args;
 pub use kit::{self, Peaks};
-pub use prediction::prediction;
+pub use questions::QUESTIONS;
 pub use run::run;
 pub use shapes::config_json::to_config;

@@ -6,18 +6,18 @@
 //! them, too, and says where both agree.
 //!
 //! Reading order: `lesson.rs` (a planner in its plainest form), `run.rs` (what the lab prints, and
-//! its checks), `flags.rs` (the job), `apparatus/` (what it prints of the package `planner`: of
-//! what a strategy costs, and of the search), and `prediction.rs` (what a reader is asked before).
+//! its checks), `flags.rs` (the job), `questions.rs` (what it asks), and `apparatus/` (what it
+//! prints of the package `planner`: of what a strategy costs, and of the search).
 
 mod apparatus;
 pub mod flags;
 pub mod lesson;
-mod prediction;
+mod questions;
 mod run;
 
 pub use apparatus::{Found, job, likely, ranking, rules, scatter};
 pub use flags::Args;
 pub use kit;
 pub use planner;
-pub use prediction::prediction;
+pub use questions::QUESTIONS;
 pub use run::run;

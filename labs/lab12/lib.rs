@@ -5,17 +5,17 @@
 //! the norms, MLPs and losses of its own, and attention fetches the keys and values of the others.
 //!
 //! Reading order: `lesson.rs` (all keys and values, gathered), `run.rs` (what runs in which order),
-//! `apparatus` (a model whose sequences are shared, and what it takes), `flags.rs`, and
-//! `prediction.rs` (what a reader is asked before).
+//! `apparatus` (a model whose sequences are shared, and what it takes), `flags.rs`, `questions.rs`
+//! (what it asks).
 
 mod apparatus;
 pub mod flags;
 pub mod lesson;
-mod prediction;
+mod questions;
 mod run;
 
 pub use apparatus::{Break, Cell, Grid, Packed};
 pub use flags::Args;
 pub use kit;
-pub use prediction::prediction;
+pub use questions::QUESTIONS;
 pub use run::run;

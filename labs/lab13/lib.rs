@@ -6,17 +6,17 @@
 //!
 //! Reading order: `lesson.rs` (all tokens, gathered), `sample.rs` (tokens and experts for it),
 //! `run.rs` (what runs in which order), `apparatus` (a training whose routers are watched, and what
-//! it takes), `flags.rs`, and `prediction.rs` (what a reader is asked before).
+//! it takes), `flags.rs`, `questions.rs` (what it asks).
 
 mod apparatus;
 pub mod flags;
 pub mod lesson;
-mod prediction;
+mod questions;
 mod run;
 mod sample;
 
 pub use apparatus::{Break, even_copies, even_ranks, heat};
 pub use flags::Args;
 pub use kit;
-pub use prediction::prediction;
+pub use questions::QUESTIONS;
 pub use run::run;

@@ -12,4 +12,4 @@ pub mod question;
 
 pub use labs_toml::{Course, Exercise, Lab, Ladder, Mistake, TwoDays, UnderMpi, capitalized};
 pub use lesson::{Lesson, ensure_passed, run};
-pub use question::Question;
+pub use question::{Ask, Question};

@@ -87,7 +87,7 @@ pub fn answered(screen: &Screen, question: &Question, said: &str) -> String {
     let Some(judged) = question.judged(said) else {
         return String::new();
     };
-    let right = &question.choices[question.answer()].text;
+    let right = &question.right().text;
     let mark = if judged.is_right() {
         screen.tick()
     } else {

@@ -1,8 +1,12 @@
-//! What a question is: its text, its choices, and the thought that leads to each wrong one. The
-//! workbook's quiz has such questions, and each lab one that is asked before its run.
+//! What a question is: its text, its choices, and the thought that leads to each wrong one. Each
+//! lab has some: the first is asked before its run, and the workbook's quiz asks all.
 
 use crate::show::{Screen, significant};
+use anyhow::Result;
 use serde::Serialize;
+
+/// Computes a question, with its answer and what certain mistakes would give.
+pub type Ask = fn() -> Result<Question>;
 
 /// A question about an idea of a lab.
 #[derive(Clone, Debug, Serialize)]
@@ -47,52 +51,48 @@ impl Question {
     /// A question whose answer is an amount, which `shown` writes: `wrong` has what other thoughts
     /// lead to, and the thoughts.
     pub fn amount(
-        [lab, section]: [&str; 2],
+        names: [&str; 2],
         asks: impl Into<String>,
         shown: impl Fn(f64) -> String,
         right: f64,
         wrong: &[(f64, &str)],
         why: impl Into<String>,
     ) -> Question {
-        let mut all = vec![(right, "")];
-        all.extend_from_slice(wrong);
-        all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let all = all.into_iter().map(|(size, mistake)| (shown(size), Some(size), mistake));
-        Question::new([lab, section], asks.into(), all, why.into())
+        let choice = |size: f64, mistake| Choice::new(shown(size), Some(size), mistake);
+        let wrong = wrong.iter().map(|(size, mistake)| choice(*size, mistake));
+        Question::new(names, asks.into(), choice(right, ""), wrong, why.into())
     }
 
     /// A question whose answer is in words.
     pub fn words(
-        [lab, section]: [&str; 2],
+        names: [&str; 2],
         asks: impl Into<String>,
         right: impl Into<String>,
-        wrong: &[(String, &str)],
+        wrong: &[(impl AsRef<str>, impl AsRef<str>)],
         why: impl Into<String>,
     ) -> Question {
-        let mut all = vec![(right.into(), "")];
-        all.extend_from_slice(wrong);
-        all.sort();
-        let all = all.into_iter().map(|(text, mistake)| (text, None, mistake));
-        Question::new([lab, section], asks.into(), all, why.into())
+        let wrong = wrong
+            .iter()
+            .map(|(text, mistake)| Choice::new(text.as_ref().into(), None, mistake.as_ref()));
+        Question::new(names, asks.into(), Choice::new(right.into(), None, ""), wrong, why.into())
     }
 
-    fn new<'a>(
+    fn new(
         [lab, section]: [&str; 2],
         asks: String,
-        choices: impl Iterator<Item = (String, Option<f64>, &'a str)>,
+        right: Choice,
+        wrong: impl Iterator<Item = Choice>,
         why: String,
     ) -> Question {
-        let choice = |(text, value, mistake): (String, Option<f64>, &str)| Choice {
-            text,
-            value,
-            mistake: mistake.into(),
-        };
+        let mut choices: Vec<Choice> = wrong.chain([right]).collect();
+        let size = |choice: &Choice| choice.value.unwrap_or(0.0);
+        choices.sort_by(|a, b| size(a).total_cmp(&size(b)).then_with(|| a.text.cmp(&b.text)));
         Question {
             lab: lab.into(),
             page: lab.into(),
             section: section.into(),
             asks,
-            choices: choices.map(choice).collect(),
+            choices,
             why,
             typed: None,
             shown: String::new(),
@@ -103,15 +103,11 @@ impl Question {
     /// The same question, whose answer is typed as a number with this unit. A share that is typed
     /// where percent are asked is told so.
     pub fn typed(mut self, unit: &str, within: f64) -> Question {
-        let right = self.choices[self.answer()].value;
+        let right = self.right().value;
         if let Some(percent) = right.filter(|_| unit.trim() == "%") {
-            let share = Choice {
-                text: significant(percent / 100.0, 3),
-                value: Some(percent / 100.0),
-                mistake: "That is the factor; asked is percent, a number 100 times as large."
-                    .into(),
-            };
-            self.choices.insert(0, share);
+            let share = percent / 100.0;
+            let mistake = "That is the factor; asked is percent, a number 100 times as large.";
+            self.choices.insert(0, Choice::new(significant(share, 3), Some(share), mistake));
         }
         Question { typed: Some(Typed { unit: unit.into(), within }), ..self }
     }
@@ -143,6 +139,11 @@ impl Question {
         lines.join("\n")
     }
 
+    /// The right choice.
+    pub fn right(&self) -> &Choice {
+        &self.choices[self.answer()]
+    }
+
     /// The right choice's place.
     pub fn answer(&self) -> usize {
         let is_right = |choice: &Choice| choice.mistake.is_empty();
@@ -163,7 +164,7 @@ impl Question {
         };
         let near = self.choices.iter().filter(|choice| apart(choice) <= typed.within);
         let nearest = near.min_by(|a, b| apart(a).total_cmp(&apart(b)));
-        let right = self.choices[self.answer()].value.unwrap_or(f64::NAN);
+        let right = self.right().value.unwrap_or(f64::NAN);
         Some(match nearest {
             Some(choice) => Judged::Choice(choice),
             None if number < right => Judged::TooLow,
@@ -203,6 +204,10 @@ impl Judged<'_> {
 }
 
 impl Choice {
+    fn new(text: String, value: Option<f64>, mistake: &str) -> Choice {
+        Choice { text, value, mistake: mistake.into() }
+    }
+
     /// The letter of the choice at a place: `a`.
     pub fn letter(place: usize) -> String {
         char::from(b'a' + place as u8).to_string()

@@ -4,7 +4,7 @@ use super::shown;
 use crate::commands::commands;
 use crate::flags::{ensure_said_once, with_flags};
 use crate::process::mistake::{self, Mistake};
-use crate::question::Question;
+use crate::question::Ask;
 use crate::show::{Screen, above};
 use crate::{help, predict, show};
 use anyhow::Result;
@@ -36,10 +36,7 @@ fn ended(ran: Result<()>) -> Result<()> {
 }
 
 /// The same for a lab, which can ask for a prediction before it runs.
-pub fn lab<Args: clap::Parser>(
-    run: impl FnOnce(Args) -> Result<()>,
-    question: impl FnOnce() -> Result<Question>,
-) -> ExitCode {
+pub fn lab<Args: clap::Parser>(run: impl FnOnce(Args) -> Result<()>, question: Ask) -> ExitCode {
     launch::main(|| {
         let flag = Arg::new(PREDICT)
             .long(PREDICT)

@@ -311,7 +311,10 @@ impl Screen {
         let lines = fold(text, self.width.saturating_sub(indent), LongWords::Keep);
         let hanging = format!("\n{}", " ".repeat(indent));
         // A no-break space has done its work once the lines are folded.
-        format!("{prefix}{}", lines.join(&hanging).replace('\u{a0}', " "))
+        let text = lines.join(&hanging).replace('\u{a0}', " ");
+        // A duration in a text that was made for no screen, as a question's.
+        let text = if self.ascii { text.replace(" µs", " us") } else { text };
+        format!("{prefix}{text}")
     }
 
     fn paint(&self, code: &str, text: impl Display) -> String {

@@ -15,7 +15,7 @@ const PLACE: &str = "<section class=\"predict\"></section>\n";
 /// # Errors
 /// If a lab cannot compute its answer.
 pub fn predictions() -> Result<Vec<Question>> {
-    labs::ALL.iter().map(|lab| (lab.prediction)()).collect()
+    labs::ALL.iter().map(|lab| (lab.questions[0])()).collect()
 }
 
 /// The page with its question, if it has a place for one.

@@ -10,11 +10,11 @@
 //! many use), `attempt.rs` (one check, by `compile.rs`, `toolchain.rs` and `child.rs`),
 //! `progress.rs` (the reader's results), `screens.rs` and `command.rs` (the reader's screens),
 //! `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `document.rs`
-//! (one reader's results), `submit.rs` and `report.rs` (many readers in one table, or in the
-//! window of `matrix.rs`), `solutions.rs` with `recognised.rs` (everything on paper, for those who
-//! teach), `quiz/` (questions whose answers the labs compute), `doctor.rs` (does this machine have
-//! what all of this needs?), `serve.rs` with `pages.rs` (the book, with what its pages need to run
-//! labs). `dev/` is for those who write labs.
+//! (one reader's results), `submit.rs` and `report.rs` (many readers in one table, or in the window
+//! of `matrix.rs`), `solutions.rs` with `recognised.rs` (everything on paper, for those who teach),
+//! `quiz.rs` (all that labs ask), `doctor.rs` (does this machine have what all of this needs?),
+//! `serve.rs` with `pages.rs` (the book, with what its pages need to run labs). `dev/` is for those
+//! who write labs.
 
 mod attempt;
 mod capstone;

@@ -249,7 +249,7 @@ fn hand_out(screen: &Screen, for_instructors: bool, file: Option<&Path>) -> Resu
 
 /// Asks the questions, or lists them.
 fn quiz(screen: &Screen, list: bool, answers: bool) -> Result<()> {
-    let questions = quiz::questions()?;
+    let questions = labs::questions()?;
     let extent = format!("{} questions about the labs", questions.len());
     screen.say(screen.heading(&extent, if answers { "with answers" } else { "" }));
     screen.say("");

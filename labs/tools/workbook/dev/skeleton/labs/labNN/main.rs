@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kit::lab(labNN::run, labNN::prediction)
+    kit::lab(labNN::run, labNN::QUESTIONS[0])
 }

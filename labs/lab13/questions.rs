@@ -1,17 +1,17 @@
-//! What a reader predicts before the run.
+//! What this lab asks before its run, and in the quiz.
 
 use crate::apparatus::{even_copies, even_ranks};
 use crate::flags::Args;
 use anyhow::Result;
 use clap::Parser;
-use kit::Question;
 use kit::show::significant;
+use kit::{Ask, Question};
+
+/// The first is asked before the run.
+pub const QUESTIONS: &[Ask] = &[prediction];
 
 /// How many copies of a token leave its rank.
-///
-/// # Errors
-/// If the flags cannot be read.
-pub fn prediction() -> Result<Question> {
+fn prediction() -> Result<Question> {
     let args = Args::parse_from(["lab13"]);
     let ranks = args.ranks.unwrap_or(4);
     let number = args.experts.experts.unwrap_or(8);

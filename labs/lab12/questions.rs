@@ -1,17 +1,17 @@
-//! What a reader predicts before the run.
+//! What this lab asks before its run, and in the quiz.
 
 use crate::flags::Args;
 use anyhow::Result;
 use clap::Parser;
-use kit::Question;
 use kit::show::percent;
+use kit::{Ask, Question};
 use shardlab::parallel::context::Slicing;
 
+/// The first is asked before the run.
+pub const QUESTIONS: &[Ask] = &[prediction];
+
 /// How much of the mean work the last of four ranks has, in contiguous order.
-///
-/// # Errors
-/// If the flags cannot be read.
-pub fn prediction() -> Result<Question> {
+fn prediction() -> Result<Question> {
     let ranks = Args::parse_from(["lab12"]).ranks.unwrap_or(4);
     let length = 64 * ranks;
     // Pairs of a query and a key that it sees.

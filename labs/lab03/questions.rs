@@ -1,23 +1,24 @@
-//! What a reader predicts before the run.
+//! What this lab asks before its run, and in the quiz.
 
 use crate::flags::Args;
 use anyhow::{Result, ensure};
 use clap::Parser;
-use kit::Question;
 use kit::parity;
+use kit::{Ask, Question};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::difference::same_bits;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
+use shardlab::plan::exposed;
 use shardlab::train::{Config, Training};
 
+/// The first is asked before the run.
+pub const QUESTIONS: &[Ask] = &[prediction, exposed_time];
+
 /// How far two ranks' losses are from those of one rank that does the work of both.
-///
-/// # Errors
-/// If the library refuses to train.
-pub fn prediction() -> Result<Question> {
+fn prediction() -> Result<Question> {
     let steps = 3;
     let ranks = 2;
     let corpus = Corpus::find(None)?;
@@ -44,15 +45,15 @@ pub fn prediction() -> Result<Question> {
         "they have the same bits",
         &[
             (
-                "they are equal up to rounding, in the last digits".into(),
+                "they are equal up to rounding, in the last digits",
                 "That is so where the order differs: (x+y)+z is not x+(y+z). From three processes on, an MPI library chooses its own order.",
             ),
             (
-                "they differ by a few percent: the ranks see other data".into(),
+                "they differ by a few percent: the ranks see other data",
                 "That is so for two random seeds. Here the one rank takes the very batches of both.",
             ),
             (
-                "the ranks' are higher: each of them sees half of the data".into(),
+                "the ranks' are higher: each of them sees half of the data",
                 "That is so without the average. With it each rank's step is made of both halves.",
             ),
         ],
@@ -64,3 +65,43 @@ pub fn prediction() -> Result<Question> {
 
 /// About a minute on two workers of a browser, and a text at its end.
 const ON_A_PAGE: &str = "--layers 2 --embd 64 --lr 0.008 --min-lr 0.0005 --steps 1200 --eval-interval 600 --log-interval 20";
+
+/// How long a rank waits for its buckets after the backward pass.
+fn exposed_time() -> Result<Question> {
+    let pass = 100.0;
+    let each = 40.0;
+    let buckets = 4;
+    let bucket = |i: usize| ((i + 1) as f64 / buckets as f64, each);
+    let all = || (0..buckets).map(bucket);
+    let on_the_link: f64 = all().map(|(_, ms)| ms).sum();
+    Ok(Question::amount(
+        ["lab03", "The formula"],
+        format!(
+            "A backward pass takes {pass} ms. Its gradients are averaged in {buckets} buckets, which are complete after a quarter, a \
+             half, three quarters and all of the pass. The link needs {each} ms for each bucket. How long does a rank wait after \
+             its backward pass?"
+        ),
+        |ms| format!("{ms} ms"),
+        exposed(pass, all()),
+        &[
+            (
+                exposed(pass, [(1.0, on_the_link)]),
+                "That is all of the averaging, as if it began after the backward pass. The first bucket is complete before.",
+            ),
+            (
+                exposed(pass, [(0.0, on_the_link)]),
+                "For that the link would have to begin with the pass. Its first bucket is complete after a quarter.",
+            ),
+            (
+                exposed(pass, [bucket(buckets - 1)]),
+                "That is only the last bucket. When it is complete, the link still carries buckets from before.",
+            ),
+        ],
+        format!(
+            "From the first bucket on, after {} ms, the link never stops: it ends {buckets} buckets of {each} ms later, at {} ms.",
+            pass * bucket(0).0,
+            pass * bucket(0).0 + on_the_link
+        ),
+    )
+    .on_page("overlap"))
+}

@@ -1,16 +1,16 @@
-//! What a reader predicts before the run.
+//! What this lab asks before its run, and in the quiz.
 
 use anyhow::Result;
-use kit::Question;
-use kit::show::significant;
+use kit::show::{bytes_decimal, significant};
+use kit::{Ask, Question};
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::{zero_traffic, zero_volumes};
+use shardlab::plan::{BytesEach, zero_memory, zero_traffic, zero_volumes};
+
+/// The first is asked before the run.
+pub const QUESTIONS: &[Ask] = &[prediction, state_of_a_stage];
 
 /// How much more ZeRO-3 sends than data parallelism.
-///
-/// # Errors
-/// None.
-pub fn prediction() -> Result<Question> {
+fn prediction() -> Result<Question> {
     let ranks = 4;
     let sends = |stage: Stage| zero_traffic(stage.number(), 1 << 20, ranks, 4, 1);
     let times = |stage: Stage| sends(stage) / sends(Stage::Ddp);
@@ -44,4 +44,32 @@ pub fn prediction() -> Result<Question> {
     )
     .typed(" times", 0.02)
     .shown("3(n-1)/n Ψ"))
+}
+
+/// What a rank holds under ZeRO-1.
+fn state_of_a_stage() -> Result<Question> {
+    let parameters = 13_000_000_000;
+    let ranks = 16;
+    let held = |stage| -> f64 {
+        let bytes = zero_memory(stage, parameters, ranks, BytesEach::MIXED);
+        bytes.iter().sum::<u64>() as f64
+    };
+    Ok(Question::amount(
+        ["lab04", "From 120 GB to 1.9 GB"],
+        format!(
+            "{} billion parameters train in mixed precision: 2 bytes for each parameter, 2 for its gradient and 12 for the \
+             optimizer. How much of this does each of {ranks} ranks hold under ZeRO-1?",
+            parameters / 1_000_000_000
+        ),
+        bytes_decimal,
+        held(1),
+        &[
+            (held(0), "Nothing is shared there: that is what each rank of DDP holds."),
+            (held(2), "There ranks share the gradients as well: ZeRO-2."),
+            (held(3), "There ranks share all 16 bytes, also the parameters: ZeRO-3."),
+        ],
+        format!(
+            "Stage 1 shares only the optimizer's bytes: 2 + 2 + 12/{ranks} for each parameter."
+        ),
+    ))
 }

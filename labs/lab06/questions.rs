@@ -1,15 +1,15 @@
-//! What a reader predicts before the run.
+//! What this lab asks before its run, and in the quiz.
 
 use anyhow::Result;
-use kit::Question;
 use kit::show::percent;
+use kit::{Ask, Question};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Simulated, Times, simulate};
 
+/// The first is asked before the run.
+pub const QUESTIONS: &[Ask] = &[prediction];
+
 /// How long a rank of a pipeline waits.
-///
-/// # Errors
-/// If the schedule cannot be played.
-pub fn prediction() -> Result<Question> {
+fn prediction() -> Result<Question> {
     let stages = 4;
     let micro_batches = 8;
     let step = |ranks: usize, micro_batches: usize| -> Result<Simulated> {

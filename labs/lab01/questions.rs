@@ -1,10 +1,13 @@
-//! What a reader predicts before the run.
+//! What this lab asks before its run, and in the quiz.
 
 use anyhow::{Context, Result};
-use kit::Question;
 use kit::show::{Screen, bytes_decimal};
+use kit::{Ask, Question};
 use shardlab::comm::algorithms::{Algorithm, Collective, Task};
 use shardlab::plan::{Network, simulate};
+
+/// The first is asked before the run.
+pub const QUESTIONS: &[Ask] = &[prediction, bytes_of_a_ring];
 
 /// An array of the table, in bytes.
 const FEW: usize = 1 << 10;
@@ -13,10 +16,7 @@ const MORE: [(usize, &str); 3] =
     [(1 << 16, "64.0 KiB"), (1 << 20, "1.00 MiB"), (1 << 26, "64.0 MiB")];
 
 /// Which algorithm is fastest for few bytes.
-///
-/// # Errors
-/// If the library refuses to compute it.
-pub fn prediction() -> Result<Question> {
+fn prediction() -> Result<Question> {
     let ranks = 4;
     let network = Network::named("ethernet").context("a preset of this lab")?;
     let bytes_each = size_of::<f32>();
@@ -49,10 +49,8 @@ pub fn prediction() -> Result<Question> {
             sizes => format!("It is among the fastest for {}.", sizes.join(" and ")),
         };
         let mistake = format!("It takes {} here. {right_for}", screen.seconds(seconds));
-        wrong.push((algorithm.name().to_string(), mistake));
+        wrong.push((algorithm.name(), mistake));
     }
-    let wrong: Vec<(String, &str)> =
-        wrong.iter().map(|(name, mistake)| (name.clone(), mistake.as_str())).collect();
     let (best, algorithm) = few[0];
     Ok(Question::words(
         ["lab01", "The run"],
@@ -70,4 +68,50 @@ pub fn prediction() -> Result<Question> {
         ),
     )
     .shown(screen.seconds(best)))
+}
+
+/// Bytes that the busiest rank sends.
+fn sent(collective: Collective, algorithm: Algorithm, ranks: usize, bytes: usize) -> Result<f64> {
+    let whole = bytes / size_of::<f32>();
+    let len = match collective {
+        Collective::AllReduce => whole,
+        _ => whole / ranks,
+    };
+    let task = Task::new(collective, algorithm, ranks, len, size_of::<f32>(), 0)?;
+    let by_rank = (0..ranks).map(|rank| {
+        let sends = task.rounds(rank).filter_map(|round| round.send);
+        sends.map(|send| send.range.len()).sum::<usize>()
+    });
+    Ok((by_rank.max().unwrap_or(0) * size_of::<f32>()) as f64)
+}
+
+/// How much a rank sends in a ring.
+fn bytes_of_a_ring() -> Result<Question> {
+    let ranks = 8;
+    let bytes = 1_000_000_000;
+    let of = |collective, algorithm| sent(collective, algorithm, ranks, bytes);
+    Ok(Question::amount(
+        ["lab01", "The idea"],
+        format!(
+            "{ranks} ranks all-reduce {} of gradients in a ring. How much does each rank send?",
+            bytes_decimal(bytes as f64)
+        ),
+        bytes_decimal,
+        of(Collective::AllReduce, Algorithm::Ring)?,
+        &[
+            (
+                of(Collective::ReduceScatter, Algorithm::Ring)?,
+                "That is one half of the ring. After it each rank has one complete chunk, and the chunks must still go around.",
+            ),
+            (
+                bytes as f64,
+                "That would be every number once. A ring adds up first, and then hands the sums around.",
+            ),
+            (
+                of(Collective::AllReduce, Algorithm::Naive)?,
+                "That is what rank 0 sends if all ranks send to it, and it sends the sums back to each.",
+            ),
+        ],
+        "Each half of the ring moves n-1 of n chunks: 2(n-1)/n of the bytes, almost the same for any number of ranks.",
+    ))
 }

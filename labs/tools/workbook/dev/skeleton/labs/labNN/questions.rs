@@ -1,16 +1,16 @@
-//! What a reader predicts before the run.
+//! What this lab asks before its run, and in the quiz.
 
 use anyhow::Result;
-use kit::Question;
+use kit::{Ask, Question};
 use shardlab::comm::Reduce;
 use shardlab::launch;
 
+/// The first is asked before the run.
+pub const QUESTIONS: &[Ask] = &[prediction];
+
 /// TODO: what is asked, in a sentence. The library or the lab computes the answer, and what
 /// mistakes would make of it.
-///
-/// # Errors
-/// If ranks cannot be started.
-pub fn prediction() -> Result<Question> {
+fn prediction() -> Result<Question> {
     let ranks = 4;
     let sums = launch::run(ranks, |comm| {
         let mut sum = [comm.rank() as f64 + 1.0];

@@ -1,18 +1,18 @@
-//! What a reader predicts before the run.
+//! What this lab asks before its run, and in the quiz.
 
 use crate::flags::Args;
 use anyhow::Result;
 use clap::Parser;
-use kit::Question;
 use kit::show::percent;
+use kit::{Ask, Question};
 use shardlab::data::Corpus;
 use shardlab::plan::{AttentionScores, DropoutMasks, Kept, Shards};
 
+/// The first is asked before the run.
+pub const QUESTIONS: &[Ask] = &[prediction];
+
 /// What part of one rank's activations each of two tensor ranks keeps.
-///
-/// # Errors
-/// If the text cannot be read.
-pub fn prediction() -> Result<Question> {
+fn prediction() -> Result<Question> {
     let ranks = 2;
     let config = Args::parse_from(["lab05"]).train.resolve(1, Some(1), &Corpus::find(None)?)?;
     let shape = config.shape;
