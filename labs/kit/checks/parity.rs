@@ -6,14 +6,17 @@ use anyhow::Result;
 use half::bf16;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
-use shardlab::difference::{largest_difference, same_bits};
+use shardlab::difference::{largest_difference, relative_norm, same_bits};
+use shardlab::mesh::Axis;
 use shardlab::model::Pass;
-use shardlab::parallel::Strategy;
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::plan::{ModelShape, Part};
 use shardlab::tensor::stored::narrow;
-use shardlab::tensor::{Params, Precision, Stored};
-use shardlab::train::{Config, Training};
+use shardlab::tensor::{Params, Precision, Spec, Stored};
+use shardlab::train::{Config, Setup, Training};
+use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The result of a short training: the loss and the gradients' norm of every step, and all
 /// parameters.
@@ -35,6 +38,37 @@ pub fn parallel(mut training: Training, text: &[u32], steps: usize) -> Result<Tr
         norms.push(taken.grad_norm);
     }
     Ok(Trained { losses, norms, values: values(training)? })
+}
+
+/// Takes three steps of a small model ([`Config::parity_check`]) by a strategy with settings of
+/// ZeRO, and again on one rank that takes the replicas' batches in turn. Rank 0 of `world` prints
+/// the check; every rank returns whether it holds. `to_the_bit`: parameters are compared, too, as
+/// [`compare`] does it.
+///
+/// # Errors
+/// If a step fails, on the ranks or on the one.
+pub fn same_as_one_rank(
+    world: &Comm,
+    screen: &Screen,
+    config: &Config,
+    text: &[u32],
+    (strategy, zero): (&Strategy, &ZeroConfig),
+    to_the_bit: bool,
+) -> Result<bool> {
+    const STEPS: usize = 3;
+    let config = config.parity_check();
+    let strategy = Strategy { micro_batches: None, ..*strategy }; // the check has one
+    let training = Setup::new(&config, &strategy).zero(zero.clone()).begin(world)?;
+    let data = training.mesh.group(Axis::Data).clone();
+    let Trained { losses, values, .. } = parallel(training, text, STEPS)?;
+    let serial = || {
+        let one = Config { ranks: 1, ..config.clone() };
+        let alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
+        serial(alone, &config, text, STEPS)
+    };
+    let bound = loss_bound(rounds(&config));
+    let values = Some(&values[..]).filter(|_| to_the_bit);
+    compare(world, &data, screen, bound, &losses, values, serial)
 }
 
 /// Trains serially: one rank, whose training is `alone`, processes the batches of the job's ranks
@@ -122,6 +156,21 @@ pub fn loss_bound(precision: Precision) -> f64 {
     }
 }
 
+/// The most by which a gradient may differ from one rank's, norm by norm: `f32`, or where factors
+/// or gradients are rounded to bf16 four of its units of 2^-8.
+pub fn gradient_bound(config: &Config, f32: f64) -> f64 {
+    match rounds(config) {
+        Precision::F32 => f32,
+        Precision::Bf16 => 4.0 / 256.0,
+    }
+}
+
+/// The worst of some differences: 0 without any. Not a number is worse than all.
+pub fn worst(all: impl IntoIterator<Item = f64>) -> f64 {
+    all.into_iter()
+        .fold(0.0, |most: f64, x| if x > most || x.is_nan() { x } else { most })
+}
+
 /// The most by which two gradients of a parameter in f32 differ, norm by norm, if their sums are in
 /// different orders: as a part of the gradient.
 ///
@@ -162,6 +211,27 @@ pub fn stored_gradients(params: &Params) -> Vec<f32> {
         return gradients.clone();
     }
     bf16::widened(params.stored_gradients::<bf16>().to_vec())
+}
+
+/// The numbers of each parameter by its name, of `flat` in the layout of `params`.
+pub fn by_name(params: &Params, flat: &[f32]) -> HashMap<String, Vec<f32>> {
+    let of = |spec: &Arc<Spec>| (spec.name.clone(), flat[spec.range()].to_vec());
+    params.specs().iter().map(of).collect()
+}
+
+/// The largest difference of a parameter's gradient, of those `found`, from one rank's, norm by
+/// norm; and the parameter. Of those that a mistake puts equally far, up to roundings, the first.
+pub fn farthest(params: &Params, found: &[f32], one: &HashMap<String, Vec<f32>>) -> (f64, String) {
+    let mut farthest = (0.0, String::new());
+    // A bias by which routers select has a load in place of a gradient: only its sign counts.
+    for spec in params.specs().iter().filter(|spec| spec.whole.part != Part::SelectionBias) {
+        let expected = one.get(&spec.name).map_or(&[][..], Vec::as_slice);
+        let apart = relative_norm(&found[spec.range()], expected);
+        if apart > farthest.0 * (1.0 + 1e-5) {
+            farthest = (apart, spec.name.clone());
+        }
+    }
+    farthest
 }
 
 /// Replaces the gradients. Rounds them if they are stored in bf16.
@@ -257,6 +327,7 @@ mod tests {
     use shardlab::difference::damaged;
     use shardlab::plan::Experts;
     use shardlab::plan::Family;
+    use shardlab::tensor::Init;
 
     /// By hand, of lab13's own run.
     #[test]
@@ -275,6 +346,27 @@ mod tests {
         let layer = qkv + proj + router + expert + 2 * (16 + 64);
         let all = f64::from(2 * layer + 64 + 65 + 512);
         assert_eq!(rounding(&shape, 512), (2.0 * all).sqrt() * 2f64.powi(-24));
+    }
+
+    #[test]
+    fn gradients_that_are_not_numbers_are_infinitely_far() {
+        let params = Params::new();
+        for name in ["a", "b"] {
+            params.declare(name, &[2], Init::Constant(0.0)).unwrap();
+        }
+        let good = [3.0, 4.0, 0.0, 1.0];
+        let apart = |found: &[f32], one: &[f32]| farthest(&params, found, &by_name(&params, one));
+        assert_eq!(apart(&good, &good), (0.0, String::new()));
+        assert_eq!(apart(&[3.0, 4.0, 0.0, 1.5], &good), (0.5, "b".to_string()));
+        assert!(farthest(&params, &good, &HashMap::new()).0.is_infinite());
+        for i in 0..good.len() {
+            let mut bad = good;
+            bad[i] = f32::NAN;
+            assert!(apart(&bad, &good).0.is_infinite(), "{i}");
+            assert!(apart(&good, &bad).0.is_infinite(), "{i}");
+        }
+        assert_eq!(worst([1.0, 3.0, 2.0]), 3.0);
+        assert!(worst([1.0, f64::NAN, 2.0]).is_nan());
     }
 
     #[test]

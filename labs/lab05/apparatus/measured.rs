@@ -4,6 +4,7 @@ use super::broken::{Break, Broken, same_seed};
 use super::formulas;
 use super::slices::{Slices, compare_slices};
 use anyhow::Result;
+use kit::parity::by_name;
 use kit::show::{Screen, bar_to_scale, bytes_decimal, table};
 use kit::{progress, report};
 use shardlab::comm::{Comm, Reduce};
@@ -57,15 +58,6 @@ pub struct Measured {
     pub gradients: f64,
     /// The largest relative difference of a step's loss.
     pub losses_apart: f64,
-}
-
-/// All elements of each parameter, by name.
-fn by_name(params: &Params, flat: &[f32]) -> HashMap<String, Vec<f32>> {
-    params
-        .specs()
-        .iter()
-        .map(|spec| (spec.name.clone(), flat[spec.range()].to_vec()))
-        .collect()
 }
 
 /// The largest difference of this rank's shards from the wholes, relative to the largest element of

@@ -8,13 +8,12 @@ use kit::report;
 use kit::show::{Screen, thousands};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
-use shardlab::mesh::Axis;
 use shardlab::parallel::tensor::padded;
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::plan::Shards;
 use shardlab::tensor::Precision;
-use shardlab::train::{Config, Setup, Training};
+use shardlab::train::{Config, Training};
 
 /// Prints the setup: of a training on a `corpus`, or without one of the comparison.
 pub fn introduce(screen: &Screen, corpus: Option<&Corpus>, config: &Config, strategy: &Strategy) {
@@ -80,20 +79,5 @@ pub fn same_as_one_rank(
     strategy: &Strategy,
     zero: &ZeroConfig,
 ) -> Result<bool> {
-    const STEPS: usize = 3;
-    let config = config.parity_check();
-    let strategy = Strategy { micro_batches: None, ..*strategy }; // the check has one
-    let mut training = Setup::new(&config, &strategy).zero(zero.clone()).begin(world)?;
-    let mut losses = Vec::new();
-    for step in 0..STEPS {
-        losses.push(training.step(text, step)?.loss);
-    }
-    let data = training.mesh.group(Axis::Data);
-    let bound = parity::loss_bound(parity::rounds(&config));
-    parity::compare(world, data, screen, bound, &losses, None, || {
-        let one = Config { ranks: 1, ..config.clone() };
-        let whole = config.zero(Stage::Ddp);
-        let alone = Setup::new(&one, &Strategy::SINGLE).zero(whole).begin(&Comm::alone())?;
-        parity::serial(alone, &config, text, STEPS)
-    })
+    parity::same_as_one_rank(world, screen, config, text, (strategy, zero), false)
 }

@@ -2,7 +2,7 @@
 
 use super::{Measured, OneRank, Work};
 use kit::Checks;
-use kit::parity::{self, rounds};
+use kit::parity::{self, rounds, worst};
 use kit::show::{bytes_decimal, significant};
 use shardlab::difference::largest_relative_difference;
 use shardlab::parallel::Strategy;
@@ -14,12 +14,6 @@ use shardlab::train::Config;
 /// same products in another order; what is off by some roundings of f32 (6e-8 each) goes through
 /// every layer of the model, and most roundings cancel.
 const ROUNDING: f64 = 1e-6;
-
-/// The same where factors or gradients are rounded to bf16: four of its units of 2^-8.
-const ROUNDING_OF_BF16: f64 = 4.0 / 256.0;
-
-/// The most by which a step's loss may differ: each step begins where the last one ended.
-const DRIFT: f64 = 1e-5;
 
 /// What the ranks found.
 pub struct Found {
@@ -40,21 +34,14 @@ pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found)
         Precision::F32 => ROUNDING,
         Precision::Bf16 => parity::loss_bound(Precision::Bf16),
     };
-    let gradient_bound = match rounds(config) {
-        Precision::F32 => ROUNDING,
-        Precision::Bf16 => ROUNDING_OF_BF16,
-    };
+    let gradient_bound = parity::gradient_bound(config, ROUNDING);
     let all = &found.measured;
     let each = |of: &dyn Fn(&Measured) -> String| {
         let results: Vec<String> = all.iter().map(of).collect();
         let same = results.iter().all(|result| *result == results[0]);
         if same { results[0].clone() } else { results.join(", ") }
     };
-    let most = |of: &dyn Fn(&Measured) -> f64| {
-        all.iter()
-            .map(of)
-            .fold(0.0, |most: f64, x| if x > most || x.is_nan() { x } else { most })
-    };
+    let most = |of: &dyn Fn(&Measured) -> f64| worst(all.iter().map(of));
     let apart = |x: f64| if x == 0.0 { "0".to_string() } else { significant(x, 2) };
 
     let loss = |measured: &Measured| (measured.loss - one.losses[0]).abs() / one.losses[0];
@@ -130,10 +117,7 @@ pub fn check_training(
     strategy: &Strategy,
     losses: &[f64],
 ) {
-    let bound = match rounds(config) {
-        Precision::F32 => DRIFT,
-        Precision::Bf16 => parity::loss_bound(Precision::Bf16),
-    };
+    let bound = parity::loss_bound(rounds(config));
     let off = largest_relative_difference(losses, &one.losses);
     checks.check(
         off < bound,
@@ -150,6 +134,7 @@ mod tests {
     use kit::show::Screen;
     use shardlab::data::Corpus;
     use shardlab::parallel::context::Exchange;
+    use std::collections::HashMap;
 
     /// What a ring of two ranks finds if all is right.
     fn right() -> (OneRank, Found) {
@@ -168,7 +153,7 @@ mod tests {
         };
         let one = OneRank {
             losses: vec![4.0],
-            gradients: vec![1.0],
+            gradients: HashMap::new(),
             grad_norm: 1.0,
             activations: 200,
             attending: 100.0,

@@ -2,15 +2,13 @@
 
 use super::{Break, OneRank, Packed, Probed, attending, break_pass, probe};
 use anyhow::Result;
-use kit::parity::stored_gradients;
+use kit::parity::{farthest, stored_gradients};
 use kit::progress;
 use kit::show::{Screen, bar_to_scale, bytes_decimal, table, thousands};
 use shardlab::comm::{Comm, Reduce};
-use shardlab::difference::relative_norm;
 use shardlab::parallel::Strategy;
-use shardlab::tensor::{IGNORED, Params};
+use shardlab::tensor::IGNORED;
 use shardlab::train::{Config, Training};
-use std::ops::Range;
 
 /// A short training of one exchange, as its ranks saw it.
 pub struct Measured {
@@ -102,16 +100,6 @@ pub fn measure(
     Ok(measured)
 }
 
-/// The largest of all parameters' differences, norm by norm, and the parameter.
-fn farthest(params: &Params, found: &[f32], expected: &[f32]) -> (f64, String) {
-    let of = |range: Range<usize>| relative_norm(&found[range.clone()], &expected[range]);
-    let all = params.specs().iter().map(|spec| (of(spec.range()), &spec.name));
-    let farther = |one: (f64, String), (apart, name): (f64, &String)| {
-        if apart > one.0 { (apart, name.clone()) } else { one }
-    };
-    all.fold((0.0, String::new()), farther)
-}
-
 /// The fewest and the most targets that a rank has.
 fn targets(tokens: &[u64]) -> String {
     match (tokens.iter().min(), tokens.iter().max()) {
@@ -156,27 +144,4 @@ pub fn compared(screen: &Screen, config: &Config, one: &OneRank, all: &[Measured
         screen.either("c²", "c^2")
     );
     format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use shardlab::tensor::Init;
-
-    #[test]
-    fn gradients_that_are_not_numbers_are_infinitely_far() {
-        let params = Params::new();
-        for name in ["a", "b"] {
-            params.declare(name, &[2], Init::Constant(0.0)).unwrap();
-        }
-        let good = [3.0, 4.0, 0.0, 1.0];
-        assert_eq!(farthest(&params, &good, &good), (0.0, String::new()));
-        assert_eq!(farthest(&params, &[3.0, 4.0, 0.0, 1.5], &good), (0.5, "b".to_string()));
-        for i in 0..good.len() {
-            let mut bad = good;
-            bad[i] = f32::NAN;
-            assert!(farthest(&params, &bad, &good).0.is_infinite(), "{i}");
-            assert!(farthest(&params, &good, &bad).0.is_infinite(), "{i}");
-        }
-    }
 }

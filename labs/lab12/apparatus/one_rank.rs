@@ -2,18 +2,19 @@
 
 use super::{Packed, attending};
 use anyhow::Result;
-use kit::parity::stored_gradients;
+use kit::parity::{by_name, stored_gradients};
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::model::Pass;
 use shardlab::parallel::Strategy;
 use shardlab::train::{Config, Training};
+use std::collections::HashMap;
 
 /// What one rank has trained.
 pub struct OneRank {
     pub losses: Vec<f64>,
-    /// The first step's gradients, in the flat layout.
-    pub gradients: Vec<f32>,
+    /// The first step's gradients, by parameter.
+    pub gradients: HashMap<String, Vec<f32>>,
     pub grad_norm: f64,
     /// Bytes that the forward pass has left for the backward pass.
     pub activations: u64,
@@ -31,7 +32,7 @@ impl OneRank {
         let mut alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
         let mut found = OneRank {
             losses: Vec::new(),
-            gradients: Vec::new(),
+            gradients: HashMap::new(),
             grad_norm: 0.0,
             activations: 0,
             attending: attending(&Comm::alone(), &Strategy::SINGLE, config, &packed, text)?,
@@ -41,7 +42,8 @@ impl OneRank {
             let ran = alone.passes(&passes)?;
             alone.average()?;
             if step == 0 {
-                found.gradients = stored_gradients(&alone.stages.chunks[0].params);
+                let params = &alone.stages.chunks[0].params;
+                found.gradients = by_name(params, &stored_gradients(params));
                 found.grad_norm = alone.zero.norm()?;
             }
             if step <= 1 {

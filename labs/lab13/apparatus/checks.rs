@@ -7,7 +7,7 @@ use super::load::largest_share;
 use super::routed::ENOUGH;
 use super::{Measured, OneRank, Taken};
 use kit::Checks;
-use kit::parity::{self, rounding, rounds};
+use kit::parity::{self, rounding, rounds, worst};
 use kit::show::{bytes_decimal, significant, thousands};
 use shardlab::difference::same_bits;
 use shardlab::parallel::Strategy;
@@ -15,13 +15,6 @@ use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Precision;
 use shardlab::train::Config;
-
-/// The most by which a first step may differ from one rank's where factors or gradients are rounded
-/// to bf16: four of its units of 2^-8. In f32 it is [`rounding`].
-const ROUNDING_OF_BF16: f64 = 4.0 / 256.0;
-
-/// The most by which a step's loss may differ: each step begins where the last one ended.
-const DRIFT: f64 = 1e-5;
 
 /// The most copies of an expert at the end of the training, as a multiple of the mean.
 pub const UNEVEN: f64 = 2.0;
@@ -78,7 +71,7 @@ fn drops(config: &Config) -> bool {
 /// Checks that the first step is one rank's.
 fn check_parity(checks: &mut Checks, config: &Config, one: &OneRank, all: &[Measured]) {
     let off = |of: &dyn Fn(&Measured) -> f64, expected: f64| {
-        all.iter().map(|one| relative(of(one), expected)).fold(0.0, worse)
+        worst(all.iter().map(|one| relative(of(one), expected)))
     };
     let rounding = rounding(&config.shape, config.tokens_per_step());
     // The first loss is of no gradients yet.
@@ -86,17 +79,14 @@ fn check_parity(checks: &mut Checks, config: &Config, one: &OneRank, all: &[Meas
         Precision::F32 => rounding,
         Precision::Bf16 => parity::loss_bound(Precision::Bf16),
     };
-    let bound = match rounds(config) {
-        Precision::F32 => rounding,
-        Precision::Bf16 => ROUNDING_OF_BF16,
-    };
+    let bound = parity::gradient_bound(config, rounding);
     let within = |bound| format!("within {}", significant(bound, 2));
     let loss = off(&|one| one.taken.loss, one.losses[0]);
     let balancing = off(&|one| one.taken.balancing, one.balancing[0]);
     checks.check(
         loss < loss_bound && balancing < loss_bound,
         &format!("both losses are one rank's, {}", within(loss_bound)),
-        &apart(worse(loss, balancing)),
+        &apart(worst([loss, balancing])),
         if loss < loss_bound {
             "the balancing loss is not one rank's"
         } else {
@@ -104,7 +94,7 @@ fn check_parity(checks: &mut Checks, config: &Config, one: &OneRank, all: &[Meas
         },
     );
     let by: Vec<String> = all.iter().map(|one| one.strategy.expert.to_string()).collect();
-    let gradients = all.iter().map(|one| one.gradients).fold(0.0, worse);
+    let gradients = worst(all.iter().map(|one| one.gradients));
     let farthest = all.iter().max_by(|a, b| a.gradients.total_cmp(&b.gradients));
     checks.check(
         gradients < bound,
@@ -155,16 +145,12 @@ pub fn check_training(
     Trained { strategy, steps, biases }: &Trained,
     alone: bool,
 ) {
-    let bound = match rounds(config) {
-        Precision::F32 => DRIFT,
-        Precision::Bf16 => parity::loss_bound(Precision::Bf16),
-    };
+    let bound = parity::loss_bound(rounds(config));
     let off = |of: fn(&Taken) -> f64, expected: &[f64]| {
-        let pairs = steps.iter().zip(expected);
         let missing = steps.len() < expected.len() || expected.is_empty();
-        pairs
-            .map(|(step, one)| relative(of(step), *one))
-            .fold(if missing { f64::NAN } else { 0.0 }, worse)
+        let pairs = steps.iter().zip(expected);
+        let apart = worst(pairs.map(|(step, one)| relative(of(step), *one)));
+        if missing { f64::NAN } else { apart }
     };
     let compared = one.losses.len();
     let losses = off(|step| step.loss, &one.losses);
@@ -199,7 +185,7 @@ pub fn check_training(
     }
     if alone && !drops(config) {
         let balancing = off(|step| step.balancing, &one.balancing);
-        let norms = worse(off(|step| step.norm, &one.norms), balancing);
+        let norms = worst([off(|step| step.norm, &one.norms), balancing]);
         // What a norm is off by is a part of every gradient's.
         let bound = 10.0 * bound;
         checks.check(
@@ -298,11 +284,6 @@ fn sends_as_expected(config: &Config, strategy: &Strategy, taken: &Taken) -> boo
 
 fn relative(found: f64, expected: f64) -> f64 {
     (found - expected).abs() / expected.abs().max(f64::MIN_POSITIVE)
-}
-
-/// Not a number is worse than all.
-fn worse(a: f64, b: f64) -> f64 {
-    if a.is_nan() || a > b { a } else { b }
 }
 
 fn apart(off: f64) -> String {

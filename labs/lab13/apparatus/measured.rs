@@ -4,11 +4,9 @@ use super::job::params;
 use super::one_rank::replay;
 use super::{Job, OneRank, Taken};
 use anyhow::Result;
-use kit::parity::stored_gradients;
+use kit::parity::{farthest, stored_gradients};
 use shardlab::comm::{Comm, Reduce};
-use shardlab::difference::relative_norm;
 use shardlab::parallel::Strategy;
-use shardlab::plan::Part;
 
 /// A step, and how far it is from one rank's.
 #[derive(Clone, Debug)]
@@ -35,22 +33,8 @@ pub fn measure(job: &Job, strategy: &Strategy, world: &Comm, one: &OneRank) -> R
     taken.add_bytes(&watched.training, world, before)?;
     let params = params(&watched.training);
     let found = stored_gradients(params);
-    let mut farthest = (0.0, String::new());
-    // A bias has a load in place of a gradient, of which only the sign counts.
-    for spec in params.specs().iter().filter(|spec| spec.whole.part != Part::SelectionBias) {
-        let expected = one.gradients.get(&spec.name).map_or(&[][..], Vec::as_slice);
-        let apart = relative_norm(&found[spec.range()], expected);
-        // Of those that a mistake puts equally far, the first: they differ by roundings.
-        if apart > farthest.0 * (1.0 + 1e-5) {
-            farthest = (apart, spec.name.clone());
-        }
-    }
-    let mut most = [farthest.0];
+    let (gradients, farthest) = farthest(params, &found, &one.gradients);
+    let mut most = [gradients];
     world.all_reduce(&mut most, Reduce::Max)?;
-    Ok(Measured {
-        strategy: *strategy,
-        taken,
-        gradients: most[0],
-        farthest: farthest.1,
-    })
+    Ok(Measured { strategy: *strategy, taken, gradients: most[0], farthest })
 }

@@ -3,7 +3,7 @@
 use super::Job;
 use super::job::{biases, params};
 use anyhow::{Context, Result};
-use kit::parity::{rounds, stored_gradients};
+use kit::parity::{by_name, rounds, stored_gradients};
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::model::{Balance, Pass};
@@ -114,11 +114,8 @@ impl OneRank {
             let ran = alone.passes(&passes)?;
             alone.average()?;
             if step == 0 {
-                let gradients = stored_gradients(params(&alone));
-                let specs = params(&alone).specs().iter();
-                found.gradients = specs
-                    .map(|spec| (spec.name.clone(), gradients[spec.range()].to_vec()))
-                    .collect();
+                let params = params(&alone);
+                found.gradients = by_name(params, &stored_gradients(params));
             }
             let balances =
                 || passes.iter().filter_map(|(b, pass)| Some((b, pass.balance.as_ref()?)));
