@@ -209,7 +209,8 @@ fn senseless_tasks_are_refused() {
     });
     assert!(format!("{:#}", result.unwrap_err()).contains("integers have no mean"));
     let result = launch::run(2, |comm| {
-        Ok(by_algorithm::all_gather(&comm, &[1i32], &mut [0; 3], Algorithm::Ring)?)
+        let way = (Collective::AllGather, Algorithm::Ring);
+        Ok(by_algorithm::run(&comm, way, (&[1i32], &mut [0; 3]), Reduce::Sum, 0)?)
     });
     assert!(
         format!("{:#}", result.unwrap_err())

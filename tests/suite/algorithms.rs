@@ -60,55 +60,31 @@ pub fn as_defined<T: Number>(
         |elements: Range<usize>| -> Vec<T> { elements.map(|i| reduced(op, n, i)).collect() };
     let everyone =
         |elements: Range<usize>| (0..n).flat_map(move |r| bring::<T>(op, r, elements.clone()));
-    let (got, expected) = match collective {
-        Collective::AllReduce => {
-            let mut x = mine();
-            algorithms::all_reduce(comm, &mut x, op, algorithm)?;
-            (x, by_definition(0..len))
-        }
+    // What a rank gives, what it gets into, and what it gets.
+    let (give, mut got, expected) = match collective {
+        Collective::AllReduce => (Vec::new(), mine(), by_definition(0..len)),
         Collective::Reduce => {
-            let mut x = mine();
-            by_algorithm::reduce(comm, &mut x, op, root, algorithm)?;
             let expected = if rank == root { by_definition(0..len) } else { mine() };
-            (x, expected)
+            (Vec::new(), mine(), expected)
         }
-        Collective::Broadcast => {
-            let mut x = mine();
-            by_algorithm::broadcast(comm, &mut x, root, algorithm)?;
-            (x, bring(op, root, 0..len))
-        }
-        Collective::AllGather => {
-            let mut x = zeros(n * len);
-            by_algorithm::all_gather(comm, &mine(), &mut x, algorithm)?;
-            (x, everyone(0..len).collect())
-        }
-        Collective::ReduceScatter => {
-            let mut x = zeros(len);
-            by_algorithm::reduce_scatter(comm, &long(), &mut x, op, algorithm)?;
-            (x, by_definition(my_part))
-        }
+        Collective::Broadcast => (Vec::new(), mine(), bring(op, root, 0..len)),
+        Collective::AllGather => (mine(), zeros(n * len), everyone(0..len).collect()),
+        Collective::ReduceScatter => (long(), zeros(len), by_definition(my_part)),
         Collective::Scatter => {
-            let mut x = zeros(len);
             let parts = if rank == root { long() } else { Vec::new() };
-            by_algorithm::scatter(comm, &parts, &mut x, root, algorithm)?;
-            (x, bring(op, root, my_part))
+            (parts, zeros(len), bring(op, root, my_part))
         }
         Collective::Gather => {
-            let mut x = on_root(n * len);
-            by_algorithm::gather(comm, &mine(), &mut x, root, algorithm)?;
             let expected = if rank == root {
                 everyone(0..len).collect()
             } else {
                 Vec::new()
             };
-            (x, expected)
+            (mine(), on_root(n * len), expected)
         }
-        Collective::AllToAll => {
-            let mut x = zeros(n * len);
-            by_algorithm::all_to_all(comm, &long(), &mut x, algorithm)?;
-            (x, everyone(my_part).collect())
-        }
+        Collective::AllToAll => (long(), zeros(n * len), everyone(my_part).collect()),
     };
+    by_algorithm::run(comm, (collective, algorithm), (&give, &mut got), op, root)?;
     assert_eq!(
         got,
         expected,

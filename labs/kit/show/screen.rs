@@ -184,13 +184,14 @@ impl Screen {
         }
     }
 
-    /// Values in a row or a column in which the least is the best and the most the worst: both in
-    /// their colours, and so are those within half a percent of them, unless that is all. NaN is
-    /// neither.
-    pub fn least_is_best(&self, values: &[f64], cells: &mut [String]) {
+    /// A column of `rows` with these `values`, of which the least is the best and the most the
+    /// worst: both in their colours, and so are those within half a percent of them, unless that is
+    /// all. NaN is neither.
+    pub fn least_is_best(&self, rows: &mut [Vec<String>], column: usize, values: &[f64]) {
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        for (value, cell) in values.iter().zip(cells) {
+        for (value, row) in values.iter().zip(rows) {
+            let cell = &mut row[column];
             if 1.005 * least < most && *value <= 1.005 * least {
                 *cell = self.best(&*cell);
             } else if 1.005 * least < most && *value >= most / 1.005 {

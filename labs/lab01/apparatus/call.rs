@@ -1,7 +1,7 @@
 //! Any collective by any algorithm, in one form: a rank gives one array and gets one.
 
 use super::by_algorithm;
-use shardlab::comm::algorithms::{self, Algorithm, Collective, Task};
+use shardlab::comm::algorithms::{Algorithm, Collective, Task};
 use shardlab::comm::{Comm, Element, Reduce, Result};
 
 /// A collective and the algorithm that does it.
@@ -97,29 +97,18 @@ impl Way {
     #[track_caller]
     pub fn run<T: Element>(&self, comm: &Comm, give: &[T], get: &mut [T]) -> Result<()> {
         let sum = Reduce::Sum;
-        let Some(algorithm) = self.algorithm else {
-            return match self.collective {
-                Collective::AllReduce => comm.all_reduce(get, sum),
-                Collective::Reduce => comm.reduce(get, sum, 0),
-                Collective::Broadcast => comm.broadcast(get, 0),
-                Collective::AllGather => comm.all_gather(give, get),
-                Collective::ReduceScatter => comm.reduce_scatter(give, get, sum),
-                Collective::Scatter => comm.scatter(give, get, 0),
-                Collective::Gather => comm.gather(give, get, 0),
-                Collective::AllToAll => comm.all_to_all(give, get),
-            };
-        };
+        if let Some(algorithm) = self.algorithm {
+            return by_algorithm::run(comm, (self.collective, algorithm), (give, get), sum, 0);
+        }
         match self.collective {
-            Collective::AllReduce => algorithms::all_reduce(comm, get, sum, algorithm),
-            Collective::Reduce => by_algorithm::reduce(comm, get, sum, 0, algorithm),
-            Collective::Broadcast => by_algorithm::broadcast(comm, get, 0, algorithm),
-            Collective::AllGather => by_algorithm::all_gather(comm, give, get, algorithm),
-            Collective::ReduceScatter => {
-                by_algorithm::reduce_scatter(comm, give, get, sum, algorithm)
-            }
-            Collective::Scatter => by_algorithm::scatter(comm, give, get, 0, algorithm),
-            Collective::Gather => by_algorithm::gather(comm, give, get, 0, algorithm),
-            Collective::AllToAll => by_algorithm::all_to_all(comm, give, get, algorithm),
+            Collective::AllReduce => comm.all_reduce(get, sum),
+            Collective::Reduce => comm.reduce(get, sum, 0),
+            Collective::Broadcast => comm.broadcast(get, 0),
+            Collective::AllGather => comm.all_gather(give, get),
+            Collective::ReduceScatter => comm.reduce_scatter(give, get, sum),
+            Collective::Scatter => comm.scatter(give, get, 0),
+            Collective::Gather => comm.gather(give, get, 0),
+            Collective::AllToAll => comm.all_to_all(give, get),
         }
     }
 }

@@ -90,11 +90,7 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
         let Some(row) = names.iter().position(|one| one == name) else {
             continue;
         };
-        let mut cells: Vec<String> = columns.iter().map(|column| column[row].clone()).collect();
-        screen.least_is_best(values, &mut cells);
-        for (column, cell) in columns.iter_mut().zip(cells) {
-            column[row] = cell;
-        }
+        screen.least_is_best(&mut columns, row, values);
         names[row] = bold.as_str();
     }
     by_stage(screen, &names, &stages, &columns)

@@ -303,19 +303,11 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
         "loss, step 1",
         &last,
     ];
-    let columns: Vec<Vec<String>> = all.iter().map(column).collect();
-    let least = |row: usize, of: &dyn Fn(&Measured) -> f64| {
-        let values: Vec<f64> = all.iter().map(of).collect();
-        let mut cells: Vec<String> = columns.iter().map(|column| column[row].clone()).collect();
-        screen.least_is_best(&values, &mut cells);
-        cells
-    };
+    let mut columns: Vec<Vec<String>> = all.iter().map(column).collect();
+    screen.least_is_best(&mut columns, 0, &all.iter().map(parameters).collect::<Vec<_>>());
+    screen.least_is_best(&mut columns, 1, &all.iter().map(activations).collect::<Vec<_>>());
     let row = |(i, name): (usize, &&str)| {
-        let cells = match *name {
-            "parameters" => least(i, &parameters),
-            "activations" => least(i, &activations),
-            _ => columns.iter().map(|column| column[i].clone()).collect(),
-        };
+        let cells = columns.iter().map(|column| column[i].clone());
         // The row of the takeaway.
         let name = if *name == "calls" {
             screen.bold(name)

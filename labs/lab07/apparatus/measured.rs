@@ -215,11 +215,7 @@ impl Run {
         });
         let bytes: Vec<f64> = bytes.collect();
         let mut rows: Vec<Vec<String>> = kinds.into_iter().map(row).collect();
-        let mut cells: Vec<String> = rows.iter().map(|row| row[4].clone()).collect();
-        screen.least_is_best(&bytes, &mut cells);
-        for (row, cell) in rows.iter_mut().zip(cells) {
-            row[4] = cell;
-        }
+        screen.least_is_best(&mut rows, 4, &bytes);
         let head = ["axis", "groups of ranks", "calls", "predicted", report::counted(), "in calls"];
         let words = "Calls of a rank per step, and the bytes that it sends: the mean over ranks.";
         format!(

@@ -7,7 +7,7 @@ use crate::flags::{Break, Policy};
 use crate::skipping::{Counters, Outcome, Ranges, caught};
 use anyhow::Result;
 use kit::Checks;
-use kit::show::{Plot, Series, folded, significant, thousands};
+use kit::show::{folded, significant, thousands};
 use shardlab::comm::Comm;
 use std::time::Instant;
 
@@ -68,9 +68,7 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     if !flags.prints_log() && !flags.print_tokens {
-        let points = run.losses().into_iter().map(|(step, loss)| (step as f64, loss));
-        let plot = Plot::new("loss", "step").series(Series::line("train", points));
-        screen.say(format!("\n{}\n", plot.height(8).render(screen)));
+        screen.say(format!("\n{}\n", run.curve(screen)));
     }
     let mut checks = Checks::new(screen);
     checks.one_model(&run.models);
@@ -109,9 +107,7 @@ pub fn report_no_spike(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>>
     if comm.rank() > 0 {
         return Ok(Vec::new());
     }
-    let points = run.losses().into_iter().map(|(step, loss)| (step as f64, loss));
-    let plot = Plot::new("loss", "step").series(Series::line("train", points));
-    job.screen.say(format!("{}\n", plot.height(8).render(&job.screen)));
+    job.screen.say(format!("{}\n", run.curve(&job.screen)));
     let mut checks = Checks::new(&job.screen);
     let bad = !job.poison.steps(&job.config).is_empty();
     if bad && job.corpus.own {

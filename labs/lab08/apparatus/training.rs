@@ -7,6 +7,7 @@ use crate::skipping::{
     AttemptedStep, Bound, Counters, Outcome, Ranges, SkippingTrainer, state_bits,
 };
 use anyhow::{Context, Result};
+use kit::show::{Plot, Screen, Series};
 use kit::trace::{self, Trace};
 use kit::{Clock, progress};
 use shardlab::checkpoint::{Checkpoints, Resume};
@@ -246,6 +247,13 @@ impl Run {
             .iter()
             .filter_map(|step| Some((step.step, step.outcome.loss()?)))
             .collect()
+    }
+
+    /// The curve of these losses.
+    pub fn curve(&self, screen: &Screen) -> String {
+        let points = self.losses().into_iter().map(|(step, loss)| (step as f64, loss));
+        let plot = Plot::new("loss", "step").series(Series::line("train", points));
+        plot.height(8).render(screen)
     }
 }
 

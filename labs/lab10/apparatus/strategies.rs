@@ -145,11 +145,7 @@ pub fn compared(screen: &Screen, all: &[(Candidate, Measured)], busy: Option<Str
     // The best and the worst of the strategies on several ranks.
     for (column, (_, figure)) in (2..).zip(FIGURES) {
         let values: Vec<f64> = all[1..].iter().map(|(_, measured)| figure(measured)).collect();
-        let mut cells: Vec<String> = rows[1..].iter().map(|row| row[column].clone()).collect();
-        screen.least_is_best(&values, &mut cells);
-        for (row, cell) in rows[1..].iter_mut().zip(cells) {
-            row[column] = cell;
-        }
+        screen.least_is_best(&mut rows[1..], column, &values);
     }
     let head = ["strategy", "d p t", "holds", "peak", "sent", "step", "tokens/s"];
     let times = turns.map_or_else(String::new, |turns| format!(" No times: {turns}."));
