@@ -8,9 +8,9 @@
 //! parameters (RoPE, Su et al., arXiv 2104.09864). Other published models combine the same choices
 //! differently: [`Dense`] has them one by one.
 //!
-//! Reading order: `names.rs` (that list), `flops.rs`, `dense.rs` (any dense decoder, by its
-//! choices), `experts.rs` (several MLPs in place of one), `rope.rs` (the frequencies of rotary
-//! positions).
+//! Reading order: `parameter.rs` (one of that list), `names.rs` (the list), `flops.rs`, `dense.rs`
+//! (any dense decoder, by its choices), `experts.rs` (several MLPs in place of one), `rope.rs` (the
+//! frequencies of rotary positions).
 
 mod dense;
 mod experts;

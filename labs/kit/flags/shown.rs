@@ -1,5 +1,5 @@
-//! What a flag shows in place of the run is made from few others: `--show`, `--plot` and their like.
-//! Others are refused, not left unread.
+//! What a flag shows in place of the run is made from few others: `--show`, `--plot` and their
+//! like. Others are refused, not left unread.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
