@@ -2,17 +2,19 @@
 //!
 //! Reading order: this file, `footprint.rs` (the memory that a run needs), `peaks.rs` (how fast the
 //! machine is), `resources.rs` (what a run has used), `other_work.rs` (whether other programs work
-//! on it), `place.rs` (the node of each rank), `neighbours.rs` (whether a mesh's groups lie inside
-//! one).
+//! on it), `one_by_one.rs` (what each rank measures while the others wait), `place.rs` (the node of
+//! each rank), `neighbours.rs` (whether a mesh's groups lie inside one).
 
 mod footprint;
 pub mod neighbours;
+mod one_by_one;
 mod other_work;
 mod peaks;
 pub mod place;
 mod resources;
 
 pub use footprint::{Footprint, does_not_fit};
+pub use one_by_one::one_by_one;
 pub use other_work::OtherWork;
 pub use peaks::{Peaks, allocate_matmul_room, matmul_peak};
 pub use resources::Resources;

@@ -1,8 +1,9 @@
 //! Who computes how much of an attention: products counted, and seconds measured.
 
 use anyhow::Result;
+use kit::machine::one_by_one;
 use kit::show::{Screen, bar_to_scale, significant, table, thousands};
-use shardlab::comm::{Comm, Reduce};
+use shardlab::comm::Comm;
 use shardlab::data::Uniform;
 use shardlab::model::Heads;
 use shardlab::parallel::context::Slicing;
@@ -68,12 +69,10 @@ fn slowest(amounts: &[f64]) -> f64 {
     amounts.iter().fold(0.0, |most: f64, &x| most.max(x)) / mean
 }
 
-/// Turns of each rank. The first warms up; of the others the fastest counts, which other programs
-/// have disturbed least.
+/// Turns of each rank.
 const TURNS: usize = 4;
 
-/// Computes one layer's attention with all keys and values at hand: one rank after the other, so
-/// that ranks on shared cores do not slow each other down.
+/// Computes one layer's attention with all keys and values at hand: one rank after the other.
 pub fn work(group: &Comm, slicing: Slicing, load: &Load, seed: u64) -> Result<Work> {
     let ranks = group.size();
     let Load { sequences, length, heads, head, documents } = load.clone();
@@ -91,13 +90,7 @@ pub fn work(group: &Comm, slicing: Slicing, load: &Load, seed: u64) -> Result<Wo
     let q = numbers(group.rank(), seed + 1, width);
     let dy = numbers(group.rank(), seed + 2, width);
     let q = Rows { numbers: &q, stride: width, slices: &all[group.rank()] };
-    let mut flops = 0.0;
-    let mut seconds = f64::INFINITY;
-    for turn in 0..TURNS * ranks {
-        group.barrier()?;
-        if turn % ranks != group.rank() {
-            continue;
-        }
+    let figures = one_by_one(group, TURNS, || {
         let begun = Instant::now();
         let before = profile::products();
         let blocks = || {
@@ -113,16 +106,10 @@ pub fn work(group: &Comm, slicing: Slicing, load: &Load, seed: u64) -> Result<Wo
             let mut dkv = vec![0.0; block.numbers.len()];
             attention.gradients((q, block), &dy, (&log_sums, &means), (&mut dq, &mut dkv));
         }
-        flops = (profile::products() - before).flops as f64;
-        if turn >= ranks {
-            seconds = begun.elapsed().as_secs_f64().min(seconds);
-        }
-    }
-    group.barrier()?;
-    let mut figures = vec![0.0; 2 * ranks];
-    figures[2 * group.rank()..][..2].copy_from_slice(&[flops, seconds]);
-    group.all_reduce(&mut figures, Reduce::Sum)?;
-    let column = |i: usize| figures.chunks(2).map(|both| both[i]).collect();
+        let flops = (profile::products() - before).flops as f64;
+        Ok([flops, begun.elapsed().as_secs_f64()])
+    })?;
+    let column = |i: usize| figures.iter().map(|both| both[i]).collect();
     Ok(Work {
         slicing,
         load: load.clone(),

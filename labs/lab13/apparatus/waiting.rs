@@ -2,8 +2,9 @@
 
 use super::load::largest_share;
 use anyhow::Result;
+use kit::machine::one_by_one;
 use kit::show::{Activity, Interval, Screen, Timeline, percent};
-use shardlab::comm::{Comm, Reduce};
+use shardlab::comm::Comm;
 use shardlab::data::Uniform;
 use shardlab::model::{Build, Layer, Mlp, Pass, Plain, Role};
 use shardlab::parallel::ExpertParallel;
@@ -11,8 +12,7 @@ use shardlab::plan::ModelShape;
 use shardlab::tensor::{Activation, Init, Params, Whole};
 use std::time::Instant;
 
-/// Turns of each rank. The first warms up; of the others the fastest counts, which other programs
-/// have disturbed least.
+/// Turns of each rank.
 const TURNS: usize = 6;
 
 /// One layer's experts on all ranks.
@@ -28,7 +28,7 @@ pub struct Waiting {
 }
 
 /// Measures the layer whose busiest rank has most of its `copies` for each expert: one rank after
-/// the other, so that ranks on shared cores do not slow each other down.
+/// the other.
 ///
 /// # Errors
 /// If a pass or a message fails.
@@ -46,30 +46,16 @@ pub fn waiting(world: &Comm, shape: &ModelShape, copies: &[Vec<u64>]) -> Result<
     let mean = all.iter().sum::<u64>() as f64 / all.len() as f64;
     let balanced = vec![mean.round() as u64; mine.len()];
     let expert = expert(shape)?;
-    let mut best = [[f64::INFINITY; 2]; 2];
-    for turn in 0..TURNS * ranks {
-        world.barrier()?;
-        if turn % ranks != world.rank() {
-            continue;
-        }
-        for (best, loads) in best.iter_mut().zip([mine, &balanced[..]]) {
-            let seconds = seconds(&expert, shape.embd, loads)?;
-            if turn >= ranks {
-                best.iter_mut().zip(seconds).for_each(|(best, s)| *best = best.min(s));
-            }
-        }
-    }
-    world.barrier()?;
-    let mut figures = vec![0.0; 4 * ranks];
-    figures[4 * world.rank()..][..4].copy_from_slice(best.as_flattened());
-    world.all_reduce(&mut figures, Reduce::Sum)?;
-    let pair = |rank: usize, at: usize| [figures[4 * rank + at], figures[4 * rank + at + 1]];
-    let mean =
-        |at: usize| (0..ranks).map(|rank| figures[4 * rank + at]).sum::<f64>() / ranks as f64;
+    let figures = one_by_one(world, TURNS, || {
+        let [forward, backward] = seconds(&expert, shape.embd, mine)?;
+        let [even_forward, even_backward] = seconds(&expert, shape.embd, &balanced)?;
+        Ok([forward, backward, even_forward, even_backward])
+    })?;
+    let mean = |at: usize| figures.iter().map(|rank| rank[at]).sum::<f64>() / ranks as f64;
     Ok(Waiting {
         layer,
         copies: of_ranks(all),
-        seconds: (0..ranks).map(|rank| pair(rank, 0)).collect(),
+        seconds: figures.iter().map(|&[forward, backward, ..]| [forward, backward]).collect(),
         even: [mean(2), mean(3)],
     })
 }
