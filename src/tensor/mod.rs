@@ -75,5 +75,5 @@ pub use squared_error::squared_error;
 pub use stacked::{linears, linears_of_few_rows};
 pub use stored::{Numbers, Precision, Stored};
 pub use swiglu::swiglu;
-pub use tape::{Activation, Deferred, StartGradients, Tape, side_by_side, sum};
+pub use tape::{Activation, Deferred, InputGradients, Tape, side_by_side, sum};
 pub use whole::{Copies, Cut, Whole};

@@ -84,8 +84,8 @@ pub struct Activation {
     from: Option<(Tape, usize)>,
 }
 
-/// Gradients of the activations with which a tape began.
-pub struct StartGradients(Vec<(usize, Floats)>);
+/// The gradients of the activations with which a tape began: what a stage sends back.
+pub struct InputGradients(Vec<(usize, Floats)>);
 
 impl Tape {
     /// Appends a link, and returns its place.
@@ -174,7 +174,7 @@ impl Activation {
     ///
     /// # Errors
     /// If no tape was made, or it has been read, or an operation fails.
-    pub fn backward(self, dy: Vec<f32>, later: Option<&mut Deferred>) -> Result<StartGradients> {
+    pub fn backward(self, dy: Vec<f32>, later: Option<&mut Deferred>) -> Result<InputGradients> {
         self.backward_from(Arc::new(dy), later)
     }
 
@@ -183,7 +183,7 @@ impl Activation {
         self,
         dy: Floats,
         mut later: Option<&mut Deferred>,
-    ) -> Result<StartGradients> {
+    ) -> Result<InputGradients> {
         let (mut links, end) = self.taken(&dy)?;
         let mut gradients: Vec<Option<Floats>> = vec![None; end + 1];
         gradients[end] = Some(dy);
@@ -209,7 +209,7 @@ impl Activation {
                 Some(later) => later.halves.push((operation, dy)),
             }
         }
-        Ok(StartGradients(starts))
+        Ok(InputGradients(starts))
     }
     // ANCHOR_END: backward
 
@@ -304,7 +304,7 @@ impl Activation {
     }
 }
 
-impl StartGradients {
+impl InputGradients {
     /// The gradient of `x`, with which the tape began.
     ///
     /// # Errors
