@@ -15,7 +15,7 @@ use Reads::{AllBut, Only};
 /// By program, flag, and its value if that matters.
 const INSTEAD: [(&str, &str, &str, Reads); 22] = [
     ("lab01", "feed", "", AllBut("collective algorithm up_to network")),
-    ("lab01", "rounds", "", AllBut("up_to network json")),
+    ("lab01", "rounds", "", AllBut("up_to network")),
     ("lab01", "simulate", "", AllBut("algorithm up_to")),
     (
         "lab04",

@@ -71,3 +71,26 @@ pub fn help<'a>(error: &io::Error, other: &'a str) -> &'a str {
         _ => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No file system has to be mounted read-only for this.
+    #[test]
+    fn a_help_fits_what_is_wrong_with_the_place() {
+        let other = "name a file in a folder that exists";
+        for (kind, says) in [
+            (ErrorKind::ReadOnlyFilesystem, "mounted read-only"),
+            (ErrorKind::PermissionDenied, "yours to write"),
+            (ErrorKind::IsADirectory, "name a file in it"),
+            (ErrorKind::StorageFull, "free some space"),
+            (ErrorKind::QuotaExceeded, "free some space"),
+            (ErrorKind::NotFound, other),
+        ] {
+            let said = help(&io::Error::from(kind), other);
+            assert!(said.contains(says), "{kind:?}: {said}");
+            assert_eq!(said == other, kind == ErrorKind::NotFound, "{kind:?}");
+        }
+    }
+}
