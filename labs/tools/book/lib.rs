@@ -11,7 +11,7 @@
 //! - `aids.rs`: what a page gets beside its text: the glossary's definitions, and the reader's path
 //! - `over_a_step.rs`: the activations that are alive over a step
 //! - `paths.rs`: how long pages and paths take, and the timetables' clocks
-//! - `draw/`: what pages draw and no screen does; `opening.rs`: README's picture
+//! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change. Where a reader can
 //!   choose among few enough cases, all are written into the page (`cases.rs`), and the script only
 //!   draws: `schedules.rs`, `plans.rs`, `cut.rs` (an MLP on ranks), `reshard.rs`, `straggler.rs`
@@ -45,7 +45,6 @@ mod memory;
 mod mesh;
 mod noise;
 mod notebook;
-mod opening;
 mod outputs;
 mod over_a_step;
 mod paths;

@@ -4,7 +4,7 @@
 //! It is an image of its own there, with no page around it: it has its colours with it, once for
 //! light pages and once for dark ones.
 
-use crate::figures::ring;
+use super::ring;
 use anyhow::Result;
 use kit::show::Activity;
 use kit::show::svg::{activity_colour, rank_colour};
