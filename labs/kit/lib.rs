@@ -21,7 +21,7 @@ pub mod show;
 pub use checks::{Beside, Break, Checks, End, Evaluator, Symptoms, parity, short_hash};
 pub use course::{
     Ask, Course, Exercise, Lab, Ladder, Lesson, Mistake, Question, TwoDays, UnderMpi, capitalized,
-    ensure_passed, exercise_check as check, predict, question, run,
+    ensure_passed, exercise_check as check, paths, predict, question, run,
 };
 pub use flags::{
     CommFlags, DataFlags, EvalFlags, LogFlags, ModelFlags, OptimFlags, Order, RunFlags, Slowest,

@@ -3,8 +3,8 @@
 //!
 //! `book/aids.js` shows the line of the path that the reader has chosen.
 
-use super::paths::{heading_of, pages_of_row, row};
 use anyhow::{Context, Result};
+use kit::paths::{heading_of, pages_of_row, row};
 use serde_json::Value;
 use std::fmt::Write;
 

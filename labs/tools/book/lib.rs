@@ -10,7 +10,6 @@
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
 //! - `aids.rs`: what a page gets beside its text: the glossary's definitions, and the reader's path
 //! - `over_a_step.rs`: the activations that are alive over a step
-//! - `paths.rs`: how long pages and paths take, and the timetables' clocks
 //! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change. Where a reader can
 //!   choose among few enough cases, all are written into the page (`cases.rs`), and the script only
@@ -47,7 +46,6 @@ mod noise;
 mod notebook;
 mod outputs;
 mod over_a_step;
-mod paths;
 mod plans;
 mod predictions;
 mod reshard;
@@ -71,7 +69,6 @@ pub use mesh::mesh_numbers;
 pub use notebook::compare_notebooks;
 pub use outputs::{Output, compare, outputs, write};
 pub use over_a_step::{Keep, activations_over_a_step};
-pub use paths::{Stated, clock_row, stated};
 pub use plans::steps;
 pub use predictions::predictions;
 pub use schedules::numbers;

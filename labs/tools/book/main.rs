@@ -45,8 +45,6 @@ enum What {
     },
     /// Build the book and its labs into target/book, for `workbook serve` or any static host
     Build,
-    /// Write into pages and paths how long they take, by labs/labs.toml
-    Minutes,
     /// Compare what a notebook's cells print after a run with what is written: called by
     /// notebooks/run.py
     #[command(hide = true)]
@@ -83,7 +81,6 @@ fn run(args: Args) -> Result<()> {
             return book::compare(&screen, root, &names, portable);
         }
         What::Build => return book::build(&screen, root),
-        What::Minutes => return minutes(&screen, root),
         What::Notebook { written, run } => return notebook(&written, &run),
         What::Preprocess { args } => return book::preprocess(&args),
         What::Figure { name } => book::figure(&name)?,
@@ -98,16 +95,6 @@ fn run(args: Args) -> Result<()> {
 fn notebook(written: &Path, run: &Path) -> Result<()> {
     let differ = book::compare_notebooks(written, run)?;
     ensure!(differ.is_empty(), "{}", differ.join("\n"));
-    Ok(())
-}
-
-/// Writes into the pages how long they take.
-fn minutes(screen: &Screen, root: &Path) -> Result<()> {
-    for page in book::stated(root)?.iter().filter(|page| page.is != page.should) {
-        let path = page.path.display();
-        std::fs::write(&page.path, &page.should).with_context(|| format!("cannot write {path}"))?;
-        screen.say(format!("wrote {path}"));
-    }
     Ok(())
 }
 

@@ -271,7 +271,7 @@ fn sheets(given: &Given) -> String {
     given.course.labs.iter().map(sheet).collect::<Vec<_>>().join("\n\n")
 }
 
-/// The rows of the path of two days. `book minutes` counts a row's minutes.
+/// The rows of the path of two days. `paths.rs` counts a row's minutes.
 fn path(given: &Given) -> Result<String, BadInput> {
     Ok(with_labs(given, is_on_path, |lab, day, is| {
         let minutes = first_cell(is).unwrap_or("0");
@@ -283,7 +283,7 @@ fn is_on_path(row: &str, lab: &Lab) -> bool {
     row.contains(&format!("({}.md)", lab.name))
 }
 
-/// The same rows of the timetable: their minutes are the path's, and `book minutes` sets the
+/// The same rows of the timetable: their minutes are the path's, and `paths.rs` sets the
 /// clock.
 fn timetable(given: &Given) -> Result<String, BadInput> {
     let paths = read(given.root, "book/src/how-to-use.md")?;

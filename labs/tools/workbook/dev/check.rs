@@ -3,9 +3,10 @@
 //! not up to date. What only a run can show is for the command that each step names.
 
 use super::new::skeleton;
-use super::{BLOCKS, course, in_checkout, read};
+use super::update::stale;
+use super::{course, in_checkout, read};
+use kit::Lab;
 use kit::show::Screen;
-use kit::{Course, Lab};
 use shardlab::error::BadInput;
 use std::path::Path;
 
@@ -85,7 +86,8 @@ pub(super) fn check(screen: &Screen, root: &Path, name: &str) -> Result<bool, Ba
             next.get_or_insert_with(|| step.shows.replace("labNN", name));
         }
     }
-    let stale = stale(root, &course)?;
+    let stale = stale(root, &course)?.into_keys();
+    let stale: Vec<_> = stale.map(|file| format!("{file} is not up to date")).collect();
     report(screen, "blocks", &stale, next.is_none());
     if !stale.is_empty() {
         next.get_or_insert("cargo run --bin workbook -- dev update".into());
@@ -188,22 +190,10 @@ fn is_of(lab: &Lab, entries: &str, number: usize) -> bool {
     named.last() == Some(&name)
 }
 
-/// The files whose blocks are not what follows from `labs/labs.toml`.
-fn stale(root: &Path, course: &Course) -> Result<Vec<String>, BadInput> {
-    let mut files = Vec::new();
-    for block in BLOCKS {
-        let text = read(root, block.file)?;
-        let is = block.is(&text)?;
-        if block.should(root, course, is)? != is {
-            files.push(format!("{} is not up to date", block.file));
-        }
-    }
-    Ok(files)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kit::Course;
 
     #[test]
     fn a_file_belongs_to_the_step_that_says_most_of_its_name() {

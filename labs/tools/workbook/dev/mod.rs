@@ -1,15 +1,18 @@
 //! For those who write labs: a lab's files are begun from a skeleton, and what follows from
 //! `labs/labs.toml` is written, not typed.
 //!
-//! Reading order: `blocks.rs` (which parts of which files follow from it), `update.rs` (writes
-//! them), `new.rs` (begins a lab), `check.rs` (what it still lacks).
+//! Reading order: `blocks.rs` (which parts of which files follow from it), `paths.rs` (the minutes
+//! of pages and paths), `update.rs` (writes them), `new.rs` (begins a lab), `check.rs` (what it
+//! still lacks).
 
 mod blocks;
 mod check;
 mod new;
+mod paths;
 mod update;
 
 pub use blocks::{BLOCKS, Block};
+pub use update::stale;
 
 use crate::recognised::files_of;
 use anyhow::Result;

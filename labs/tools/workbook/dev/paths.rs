@@ -1,9 +1,12 @@
 //! How long pages and paths take. `labs/labs.toml` says a page's minutes; the page says them at its
 //! head, a path adds up those of its rows, and a timetable has the clock of each.
 
-use anyhow::{Context, Result};
 use kit::Course;
-use std::path::{Path, PathBuf};
+use kit::paths::{heading_of, pages_of_row, row};
+use shardlab::error::BadInput;
+
+/// The folder of all pages.
+pub(super) const PAGES: &str = "book/src/";
 
 /// The page of the paths.
 const PATHS: &str = "how-to-use.md";
@@ -18,47 +21,29 @@ const RULE: &str = "how-to-use.md#how-minutes-are-counted";
 /// What the line of a page begins with that says its minutes.
 const SAYS: &str = "Takes [";
 
-/// A page that says minutes, with its text as it is and as it should be.
-pub struct Stated {
-    pub path: PathBuf,
-    pub is: String,
-    pub should: String,
-}
-
-/// Every page that says minutes.
+/// A page of the book with the minutes and clocks that it should say.
 ///
 /// # Errors
-/// If a page cannot be read, has no minutes, or if a path names what is not there.
-pub fn stated(root: &Path) -> Result<Vec<Stated>> {
-    let course = Course::read()?;
-    let pages = root.join("book/src");
-    let mut files = vec![CLOCKS.to_string()];
-    for entry in std::fs::read_dir(&pages)? {
-        files.push(entry?.file_name().to_string_lossy().into_owned());
+/// If it has no minutes, or if a path names what is not there.
+pub(super) fn put(course: &Course, file: &str, page: &str) -> Result<String, BadInput> {
+    match file.trim_start_matches(PAGES) {
+        PATHS => with_paths(course, page),
+        CLOCKS => Ok(with_clocks(page)),
+        file => with_minutes(course, file, page),
     }
-    let mut all = Vec::new();
-    for file in files.into_iter().filter(|file| file.ends_with(".md")) {
-        let path = pages.join(&file);
-        let is = std::fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        let should = match file.as_str() {
-            PATHS => with_paths(&course, &is)?,
-            CLOCKS => with_clocks(&is),
-            _ => with_minutes(&course, &file, &is)?,
-        };
-        all.push(Stated { path, is, should });
-    }
-    Ok(all)
 }
 
 /// A page's minutes in short form, and in full.
-fn minutes(course: &Course, file: &str) -> Result<[usize; 2]> {
-    let minutes = course.minutes(file.trim_end_matches(".md"));
-    minutes.with_context(|| format!("labs/labs.toml has no minutes of {file}"))
+fn minutes(course: &Course, file: &str) -> Result<[usize; 2], BadInput> {
+    let name = file.trim_end_matches(".md");
+    course.minutes(name).ok_or_else(|| {
+        let help = format!("write them into its table [minutes]:  {name} = [10, 15]");
+        BadInput::new(format!("labs/labs.toml has no minutes of {file}"), help)
+    })
 }
 
 /// The page with its minutes, and with those of the exercises that its own section names.
-fn with_minutes(course: &Course, file: &str, page: &str) -> Result<String> {
+fn with_minutes(course: &Course, file: &str, page: &str) -> Result<String, BadInput> {
     let Some(is) = page.lines().find(|line| line.starts_with(SAYS)) else {
         return Ok(page.into());
     };
@@ -83,7 +68,7 @@ fn with_minutes(course: &Course, file: &str, page: &str) -> Result<String> {
 /// A row's pages are read in short form, and the exercises that it names are done: together rounded
 /// to 5 minutes. A row can name a path before it, by its heading up to the comma. A row that says
 /// "only", or that names nothing, keeps its minutes.
-fn with_paths(course: &Course, page: &str) -> Result<String> {
+fn with_paths(course: &Course, page: &str) -> Result<String, BadInput> {
     let mut sections = page.split("\n### ");
     let mut out = sections.next().unwrap_or_default().to_owned();
     let mut before: Vec<(&str, usize)> = Vec::new();
@@ -115,25 +100,7 @@ fn with_paths(course: &Course, page: &str) -> Result<String> {
     Ok(out)
 }
 
-/// A path's name: its heading up to the comma.
-pub(super) fn heading_of(section: &str) -> &str {
-    section.split([',', ':', '\n']).next().unwrap_or_default()
-}
-
-/// A row of a path: its minutes, what is read and done, and the rest.
-pub(super) fn row(line: &str) -> Option<(usize, &str, &str)> {
-    let (minutes, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
-    let (what, rest) = rest.split_once(" | ")?;
-    Some((minutes.parse().ok()?, what, rest))
-}
-
-/// The pages that a row's text links.
-pub(super) fn pages_of_row(what: &str) -> impl Iterator<Item = &str> {
-    let links = what.split("](").skip(1);
-    links.map(|link| link.split([')', '#']).next().unwrap_or_default())
-}
-
-fn minutes_of_row(course: &Course, what: &str) -> Result<Option<usize>> {
+fn minutes_of_row(course: &Course, what: &str) -> Result<Option<usize>, BadInput> {
     let mut all = Vec::new();
     for file in pages_of_row(what) {
         all.push(minutes(course, file)?[0]);
@@ -141,8 +108,10 @@ fn minutes_of_row(course: &Course, what: &str) -> Result<Option<usize>> {
     let code = what.split('`').skip(1).step_by(2);
     for name in code.filter(|name| name.starts_with("lab") && name.contains('-')) {
         let exercise = course.exercises().find(|known| known.name == name);
-        let exercise =
-            exercise.with_context(|| format!("a path names {name}, which is no exercise"))?;
+        let exercise = exercise.ok_or_else(|| {
+            let what = format!("a path names {name}, which is no exercise");
+            BadInput::new(what, "give it the name that labs/labs.toml has")
+        })?;
         all.push(exercise.minutes);
     }
     Ok((!all.is_empty()).then(|| all.iter().sum()))
