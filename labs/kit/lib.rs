@@ -7,6 +7,7 @@
 //! - `flags/`: the command line, its flags and its help
 //! - `record/`: what a run writes down and shows of itself
 //! - `checks/`: do all ranks train what one rank would?
+//! - `order/`: the steps of a lab's run, the same in every lab
 //! - `number_format.rs`: what numbers become in 16 and 8 bits
 
 mod checks;
@@ -14,6 +15,7 @@ mod course;
 pub mod flags;
 pub mod machine;
 pub mod number_format;
+mod order;
 mod process;
 mod record;
 pub mod show;
@@ -28,6 +30,7 @@ pub use flags::{
     StrategyFlag, TrainFlags, ZeroFlags, arguments, explain, help, lab, main,
 };
 pub use machine::{Footprint, OtherWork, Peaks, Resources, does_not_fit, neighbours, place};
+pub use order::LabRun;
 pub use process::{RESTART_COUNT, commands, reader, restart_count, signals};
 pub use record::{
     Clock, Evaluation, Journal, Lap, MetricsFile, Part, Rates, StepRecord, StepTimes, Steps,

@@ -1,20 +1,20 @@
 //! What lab04 runs, in which order, and its checks.
 
-use crate::apparatus::{self, Job, Lab, Measured, checks, limit, serial, training};
+use crate::apparatus::{self, Job, Lab, Measured, checks, limit, training};
 use crate::flags::{Args, Break, Show, default_to_many_small_blocks, refuse_breaking_nothing};
 use crate::lesson::compare_trainings;
 use anyhow::Result;
-use kit::flags::Due;
+use kit::flags::{Due, EvalConfig};
 use kit::machine::matmul_peak;
-use kit::show::Screen;
 use kit::{
-    Beside, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Steps, parity, progress,
+    Checks, End, Evaluator, Footprint, Journal, LabRun, Rates, Steps, Symptoms, parity, progress,
     report,
 };
 use shardlab::comm::Comm;
+use shardlab::launch;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
-use shardlab::train;
-use shardlab::{checkpoint, launch};
+use shardlab::train::{self, Training};
 
 /// Starts the ranks, and runs the lab on each.
 ///
@@ -40,12 +40,17 @@ pub fn run(mut args: Args) -> Result<()> {
     args.strategy.ensure_divides(&config.shape)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     let mut zero = args.zero.resolve(&config)?;
-    let screen = Screen::detect(args.run.ascii);
-    let lesson = Lesson::of("lab04")?;
+    let run = LabRun {
+        ranks: config.ranks,
+        is_broken: args.broken.is_some(),
+        saves: alone.is_some(),
+        ..LabRun::of("lab04", &args.run)?
+    };
     if args.show == Some(Show::Timeline) {
         zero.stage = alone.unwrap_or(Stage::Three);
         if launch::is_first_process() {
-            screen.say(apparatus::timeline(&screen, &config, &zero, args.run.comm.link));
+            run.screen
+                .say(apparatus::timeline(&run.screen, &config, &zero, args.run.comm.link));
         }
         return Ok(());
     }
@@ -73,156 +78,131 @@ pub fn run(mut args: Args) -> Result<()> {
         eval,
         corpus,
         stages,
-        screen,
+        run,
         peak,
-        lesson,
     };
     let footprint = Footprint::sharded(&lab.config, &lab.zero);
-    let free = launch::free_memory(launch::ranks_here(lab.config.ranks));
-    if lab.args.run.dry_run {
-        if launch::is_first_process() {
-            introduce(&lab);
-            report::dry_run(&lab.screen, &lab.config, &footprint, free, lab.peak);
-        }
+    if !lab.run.goes_on(&footprint, || peak, || introduce(&lab))? {
         return Ok(());
     }
-    footprint.ensure_fits(free)?;
-    let folder = lab.args.run.folder("lab04");
-    if lab.eval.is_some() {
-        checkpoint::ensure_writable(&folder)?;
-    }
-    let options = lab.args.run.comm.options(&folder);
-    kit::run(lab.config.ranks, &options, |comm| {
-        one_rank(&lab, &comm).map_err(|error| kit::explain(&lab.config, error))
-    })
+    lab.run.train(&lab.config, |comm, checks| one_rank(&lab, comm, checks))
 }
 
-/// One rank's part. Returns what the checks found wrong.
-fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+/// One rank's part: one stage in full, or a few steps with each, and the checks.
+fn one_rank(lab: &Lab, comm: &Comm, checks: &mut Checks) -> Result<()> {
+    let Lab { args, config, run, .. } = lab;
+    let screen = &run.screen;
     if comm.rank() == 0 {
         introduce(lab);
     }
-    if lab.args.broken == Some(Break::PaddingOnLast) {
-        return Ok(apparatus::padding_on_last(comm, &lab.screen));
+    if args.broken == Some(Break::PaddingOnLast) {
+        if comm.rank() == 0 {
+            apparatus::padding_on_last(screen, comm.size(), checks);
+        }
+        return Ok(());
     }
-    let config = &lab.config;
-    let corpus = &lab.corpus;
-    let screen = &lab.screen;
-    let text = &corpus.train[..];
-    let folder = lab.args.run.folder("lab04");
-    let _claim = if lab.eval.is_some() {
-        Some(checkpoint::Claim::take(comm, &folder)?)
-    } else {
-        None
-    };
-    let save_to = Some(folder);
-    let init_from = lab.args.train.model.init_from.as_deref();
-    let evaluator = lab.eval.as_ref().map(|eval| Evaluator {
-        config,
-        eval,
-        corpus,
-        screen,
-        comm,
-        save_to,
-        init_from,
-    });
-    let mut beside = None;
-    let mut same_as_one_rank = true;
-    if evaluator.is_none() {
-        progress(comm, || "the lesson's version and the library's: 3 steps each".into());
-        beside = Some(compare_trainings(comm, config, text)?);
-    } else {
-        same_as_one_rank = serial::compare(comm, screen, config, text, &lab.zero)?;
-    }
-    let (due, log) = lab
-        .eval
-        .as_ref()
-        .map_or((Due::NEVER, None), |eval| (eval.due, Some(&lab.args.log)));
     let mut all = Vec::new();
+    let mut beside = None;
     let mut end = None;
-    let mut steps = Steps::new(lab.stages.len() * config.steps);
-    for &stage in &lab.stages {
-        let mut journal = Journal::new(comm, screen, Rates::of(config, lab.peak), due, log)?;
-        let trained =
-            training::train(lab, comm, stage, evaluator.as_ref(), (&mut journal, &mut steps));
-        let (mut training, symptoms) = trained?;
-        if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {
-            // Stage 3 has freed the parameters: this pass must be refused.
-            let (batch, pass) = &training.draw(text, 0, &mut ())?[0];
-            training.stages.chunks[0].loss(batch, pass)?;
-        }
-        let losses = journal.records.iter().map(|r| r.loss).collect();
-        let norm = journal.records[0].grad_norm;
-        let measured =
-            Measured::look(comm, stage, &mut training.zero, losses, norm, journal.sent())?;
-        if evaluator.is_some() {
-            journal.expect(report::bytes_of_zero(&training.zero, stage));
-            journal.show(!lab.zero.overlap || lab.args.run.comm.link.is_some())?;
-            let hashes = training.whole(|gpt| train::all_hashes(comm, &gpt.params))?;
-            end = Some((
-                journal,
-                End {
-                    hashes,
-                    drawn: symptoms.drawn_by_all(comm)?,
-                    same_as_one_rank,
-                },
-            ));
-        }
+    if let Some(eval) = &lab.eval {
+        let (measured, journal, trained) = in_full(lab, comm, eval)?;
         all.push(measured);
+        end = Some((journal, trained));
+    } else {
+        progress(comm, || "the lesson's version and the library's: 3 steps each".into());
+        beside = Some(compare_trainings(comm, config, &lab.corpus.train)?);
+        all = each_stage(lab, comm)?;
     }
     if comm.rank() != 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    apparatus::show(
-        screen,
-        &all,
-        &lab.job,
-        lab.eval.is_some() || lab.args.show == Some(Show::Holdings),
-    );
-    Ok(check(lab, comm, &all, end.as_ref(), beside))
-}
 
-fn introduce(lab: &Lab) {
-    lab.screen.say(
-        lab.lesson
-            .heading(&lab.screen, lab.eval.as_ref().map(|_| "--dry-run predicts how long")),
-    );
-    let corpus = lab.eval.as_ref().map(|_| &lab.corpus);
-    apparatus::introduce(&lab.screen, corpus, &lab.config, &lab.job, &lab.stages);
-}
-
-/// Runs the checks, for the reader and for the exit code.
-fn check(
-    lab: &Lab,
-    comm: &Comm,
-    all: &[Measured],
-    end: Option<&(Journal, End)>,
-    beside: Option<Beside>,
-) -> Vec<String> {
-    let screen = &lab.screen;
-    let config = &lab.config;
+    let drawn = lab.eval.is_some() || args.show == Some(Show::Holdings);
+    apparatus::show(screen, &all, &lab.job, drawn);
     screen.say("");
-    let mut checks = Checks::new(screen);
     if let Some(beside) = beside {
         checks.beside("3 losses with ZeRO-1", beside);
     }
-    checks::compare(
-        &mut checks,
-        comm,
-        all,
-        parity::loss_bound(parity::rounds(config)),
-        config.grad_accum > 1,
-        lab.tiles > 1,
-    );
-    checks::check_norms(&mut checks, screen, all, config.clip);
-    if let Some((journal, end)) = end {
+    let bound = parity::loss_bound(parity::rounds(config));
+    checks::compare(checks, comm, &all, bound, config.grad_accum > 1, lab.tiles > 1);
+    checks::check_norms(checks, screen, &all, config.clip);
+    if let Some((journal, end)) = &end {
         checks.training(config, &lab.corpus, journal, end);
     }
-    checks::check_memory(&mut checks, config, all, &lab.job, lab.args.memory_limit);
-    let failed = checks.failed_after(lab.args.broken.is_some(), config);
-    if failed.is_empty() {
-        let more = "More: --show holdings, --show timeline, --grad-accum 4, --dtype bf16, --zero 3";
-        screen.say(lab.lesson.ending(screen, more));
+    checks::check_memory(checks, config, &all, &lab.job, args.memory_limit);
+    checks
+        .end_with("More: --show holdings, --show timeline, --grad-accum 4, --dtype bf16, --zero 3");
+    Ok(())
+}
+
+/// Trains with one stage, evaluates and saves.
+fn in_full<'a>(
+    lab: &'a Lab,
+    comm: &Comm,
+    eval: &EvalConfig,
+) -> Result<(Measured, Journal<'a>, End)> {
+    let Lab { args, config, corpus, run, zero, .. } = lab;
+    let screen = &run.screen;
+    let stage = lab.stages[0];
+    let how = (&Strategy::data(config.ranks, stage), zero);
+    let same_as_one_rank =
+        parity::same_as_one_rank(comm, screen, config, how, &corpus.train, true)?;
+    if comm.rank() == 0 {
+        report::legend(screen);
     }
-    failed
+    let rates = Rates::of(config, lab.peak);
+    let mut journal = Journal::new(comm, screen, rates, eval.due, Some(&args.log))?;
+    let mut training = training::begin(lab, comm, stage)?;
+    if stage == Stage::Three && comm.rank() == 0 {
+        screen.say(training::persistent(training.zero.units()));
+    }
+    let save_to = run.save_to();
+    let init_from = args.train.model.init_from.as_deref();
+    let evaluator = Evaluator { config, eval, corpus, screen, comm, save_to, init_from };
+    let mut symptoms = Symptoms::default();
+    evaluator.train(&mut training, &mut journal, &mut symptoms)?;
+    let held = measured(comm, stage, &mut training, &journal)?;
+    journal.expect(report::bytes_of_zero(&training.zero, stage));
+    journal.show(!zero.overlap || args.run.comm.link.is_some())?;
+    let hashes = training.whole(|gpt| train::all_hashes(comm, &gpt.params))?;
+    let drawn = symptoms.drawn_by_all(comm)?;
+    Ok((held, journal, End { hashes, drawn, same_as_one_rank }))
+}
+
+/// Trains a few steps with each stage.
+fn each_stage(lab: &Lab, comm: &Comm) -> Result<Vec<Measured>> {
+    let config = &lab.config;
+    let mut all = Vec::new();
+    let mut steps = Steps::new(lab.stages.len() * config.steps);
+    for &stage in &lab.stages {
+        let rates = Rates::of(config, lab.peak);
+        let mut journal = Journal::new(comm, &lab.run.screen, rates, Due::NEVER, None)?;
+        let mut training = training::begin(lab, comm, stage)?;
+        training::take(lab, comm, stage, &mut training, (&mut journal, &mut steps))?;
+        if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {
+            // Stage 3 has freed the parameters: this pass must be refused.
+            let (batch, pass) = &training.draw(&lab.corpus.train, 0, &mut ())?[0];
+            training.stages.chunks[0].loss(batch, pass)?;
+        }
+        all.push(measured(comm, stage, &mut training, &journal)?);
+    }
+    Ok(all)
+}
+
+/// Looks at a training with one stage after its last step.
+fn measured(
+    comm: &Comm,
+    stage: Stage,
+    training: &mut Training,
+    journal: &Journal,
+) -> Result<Measured> {
+    let losses = journal.records.iter().map(|record| record.loss).collect();
+    let norm = journal.records[0].grad_norm;
+    Measured::look(comm, stage, &mut training.zero, losses, norm, journal.sent())
+}
+
+fn introduce(lab: &Lab) {
+    lab.run.heading(lab.eval.as_ref().map(|_| "--dry-run predicts how long"));
+    let corpus = lab.eval.as_ref().map(|_| &lab.corpus);
+    apparatus::introduce(&lab.run.screen, corpus, &lab.config, &lab.job, &lab.stages);
 }

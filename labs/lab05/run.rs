@@ -7,14 +7,14 @@ use anyhow::Result;
 use kit::flags::{EvalConfig, Preset, ensure_ranks_can_differ};
 use kit::machine::matmul_peak;
 use kit::show::Screen;
-use kit::{Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, report};
+use kit::{Checks, End, Evaluator, Footprint, Journal, LabRun, Rates, Symptoms, parity};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
+use shardlab::launch;
 use shardlab::mesh::Axis;
 use shardlab::parallel::strategy::ensure_tensor;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::train::{self, Config, Setup};
-use shardlab::{checkpoint, launch};
 
 /// The run's settings, which all ranks share.
 struct Lab {
@@ -25,18 +25,16 @@ struct Lab {
     /// Only with --tp, where the model is trained in full.
     eval: Option<EvalConfig>,
     corpus: Corpus,
-    screen: Screen,
+    run: LabRun,
     /// One thread's matmul peak, FLOP/s; 0 if no figure needs it.
     peak: f64,
-    lesson: Lesson,
 }
 
 /// Draws, compares, trains or measures, as the flags say.
 pub fn run(mut args: Args) -> Result<()> {
-    let screen = Screen::detect(args.run.ascii);
-    let lesson = Lesson::of("lab05")?;
+    let run = LabRun::of("lab05", &args.run)?;
     if let Some(show) = args.tensor.show {
-        return draw(&screen, show, &args.tensor, args.ranks);
+        return draw(&run.screen, show, &args.tensor, args.ranks);
     }
     let corpus = args.train.data.corpus()?;
     let given = args.strategy.of_lab("lab05")?;
@@ -67,61 +65,32 @@ pub fn run(mut args: Args) -> Result<()> {
     let zero = args.zero.resolve(&config)?;
     strategy.zero = zero.stage;
     let peak = if full { matmul_peak(config.precision) } else { 0.0 };
-    let lab = Lab {
-        args,
-        strategy,
-        config,
-        zero,
-        eval: full.then_some(eval),
-        corpus,
-        screen,
-        peak,
-        lesson,
-    };
+    let run = LabRun { ranks, is_broken: args.broken.is_some(), saves: full, ..run };
+    let eval = full.then_some(eval);
+    let lab = Lab { args, strategy, config, zero, eval, corpus, run, peak };
     let footprint = Footprint::sharded(&lab.config, &lab.zero);
-    let free = launch::free_memory(launch::ranks_here(ranks));
-    if lab.args.run.dry_run {
-        if launch::is_first_process() {
-            introduce(&lab);
-            report::dry_run(&lab.screen, &lab.config, &footprint, free, lab.peak);
-        }
+    if !lab.run.goes_on(&footprint, || peak, || introduce(&lab))? {
         return Ok(());
-    }
-    footprint.ensure_fits(free)?;
-    let folder = lab.args.run.folder("lab05");
-    if lab.eval.is_some() {
-        checkpoint::ensure_writable(&folder)?;
     }
     if launch::is_first_process() {
         introduce(&lab);
     }
     if lab.args.bench {
-        return apparatus::benchmark(
-            &lab.screen,
-            &lab.config,
-            &lab.corpus,
-            ranks,
-            lab.args.run.comm.link,
-        );
+        let link = lab.args.run.comm.link;
+        return apparatus::benchmark(&lab.run.screen, &lab.config, &lab.corpus, ranks, link);
     }
-    let options = lab.args.run.comm.options(&folder);
-    kit::run(ranks, &options, |comm| {
-        one_rank(&lab, &comm).map_err(|error| kit::explain(&lab.config, error))
+    lab.run.train(&lab.config, |comm, checks| {
+        kit::neighbours::warn(comm, &lab.strategy.layout())?;
+        match &lab.eval {
+            Some(eval) => train_in_full(&lab, comm, eval, checks),
+            None => compare(&lab, comm, checks),
+        }
     })
-}
-
-/// One rank's part. Returns what the checks found wrong.
-fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
-    kit::neighbours::warn(comm, &lab.strategy.layout())?;
-    match &lab.eval {
-        Some(eval) => train_in_full(lab, comm, eval),
-        None => compare(lab, comm),
-    }
 }
 
 /// Compares the lesson's MLP with the library's. Then trains a few steps on one rank, and shared by
 /// all ranks, and compares.
-fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
+fn compare(lab: &Lab, group: &Comm, checks: &mut Checks) -> Result<()> {
     let config = &lab.config;
     let multiple = lab.strategy.vocabulary_multiple;
     let measure = |way, broken, reference: Option<&_>| {
@@ -142,34 +111,27 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
         masks.push(apparatus::same_masks(group, config, way == Way::Sequence)?);
     }
     if group.rank() != 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    lab.screen.say(format!("\n{}\n", apparatus::compared(&lab.screen, &all)));
-    let mut checks = Checks::new(&lab.screen);
+    let screen = &lab.run.screen;
+    screen.say(format!("\n{}\n", apparatus::compared(screen, &all)));
     checks.beside("MLP and its input's gradient", beside);
-    apparatus::check(&mut checks, &all, &masks);
-    let failed = checks.failed_after(lab.args.broken.is_some(), config);
-    if failed.is_empty() {
-        let more = "More: --show sum, --show gemm, --show mesh, --break no-g, --bench, --tp 2";
-        lab.screen.say(lab.lesson.ending(&lab.screen, more));
-    }
-    Ok(failed)
+    apparatus::check(checks, &all, &masks);
+    checks.end_with("More: --show sum, --show gemm, --show mesh, --break no-g, --bench, --tp 2");
+    Ok(())
 }
 
 /// Trains the model that each tensor group shares, with ZeRO in each data group.
-fn train_in_full(lab: &Lab, world: &Comm, eval: &EvalConfig) -> Result<Vec<String>> {
-    let config = &lab.config;
-    let corpus = &lab.corpus;
-    let screen = &lab.screen;
-    let folder = lab.args.run.folder("lab05");
-    let _claim = checkpoint::Claim::take(world, &folder)?;
-    let Lab { strategy, zero, .. } = lab;
+fn train_in_full(lab: &Lab, world: &Comm, eval: &EvalConfig, checks: &mut Checks) -> Result<()> {
+    let Lab { args, strategy, config, zero, corpus, run, .. } = lab;
+    let screen = &run.screen;
+    let how = (strategy, zero);
     let same_as_one_rank =
-        apparatus::same_as_one_rank(world, screen, config, &corpus.train, strategy, zero)?;
+        parity::same_as_one_rank(world, screen, config, how, &corpus.train, false)?;
     let rates = Rates { ranks: world.size(), ..Rates::of(config, lab.peak) };
-    let mut journal = Journal::new(world, screen, rates, eval.due, Some(&lab.args.log))?;
-    let save_to = Some(folder);
-    let init_from = lab.args.train.model.init_from.as_deref();
+    let mut journal = Journal::new(world, screen, rates, eval.due, Some(&args.log))?;
+    let save_to = run.save_to();
+    let init_from = args.train.model.init_from.as_deref();
     let evaluator = Evaluator {
         config,
         eval,
@@ -183,20 +145,20 @@ fn train_in_full(lab: &Lab, world: &Comm, eval: &EvalConfig) -> Result<Vec<Strin
         .zero(zero.clone())
         .init_from(init_from)
         .begin(world)?;
-    let symptoms = apparatus::train(&mut training, &evaluator, &mut journal)?;
+    let mut symptoms = Symptoms::default(); // tensor ranks draw the same
+    evaluator.train(&mut training, &mut journal, &mut symptoms)?;
     journal.expect(apparatus::expected_bytes(&mut training));
-    journal.show(!zero.overlap || lab.args.run.comm.link.is_some())?;
+    journal.show(!zero.overlap || args.run.comm.link.is_some())?;
     let seconds = training.tensor.group().traffic().seconds;
     let hashes = training.whole(|whole| train::all_hashes(world, &whole.params))?;
     let drawn = symptoms.drawn_by_all(training.mesh.group(Axis::Data))?;
     if world.rank() != 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let text = format!("{} in the tensor group's collectives", screen.seconds(seconds));
     screen.say(format!("\n{}\n", screen.row("tensor", &text)));
-    let mut checks = Checks::new(screen);
     checks.training(config, corpus, &journal, &End { hashes, drawn, same_as_one_rank });
-    Ok(checks.failed())
+    Ok(())
 }
 
 fn introduce(lab: &Lab) {
@@ -204,9 +166,9 @@ fn introduce(lab: &Lab) {
         (Some(_), _) => Some("--dry-run predicts how long"),
         (None, bench) => bench.then_some("about 1 minute"),
     };
-    lab.screen.say(lab.lesson.heading(&lab.screen, time));
+    lab.run.heading(time);
     let corpus = lab.eval.as_ref().map(|_| &lab.corpus);
-    apparatus::introduce(&lab.screen, corpus, &lab.config, &lab.strategy);
+    apparatus::introduce(&lab.run.screen, corpus, &lab.config, &lab.strategy);
 }
 
 /// Prints what --show asks for. Only the sum runs ranks.

@@ -7,9 +7,8 @@ use super::flags::Args;
 use super::lesson;
 use anyhow::Result;
 use kit::OtherWork;
-use kit::show::Screen;
 use kit::trace::{self, Trace};
-use kit::{Checks, Lesson};
+use kit::{Checks, LabRun};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
@@ -31,25 +30,23 @@ struct Lab {
     epoch: Instant,
     config: Config,
     corpus: Corpus,
-    screen: Screen,
-    lesson: Lesson,
+    run: LabRun,
 }
 
 /// Draws, prints, trains or measures, as the flags say.
 pub fn run(mut args: Args) -> Result<()> {
-    let screen = Screen::detect(args.run.ascii);
-    let lesson = Lesson::of("lab06")?;
+    let run = LabRun::of("lab06", &args.run)?;
     if args.bench {
         args.pipeline.for_benchmark(&mut args.train);
     }
     let given = args.strategy.of_lab("lab06")?;
     let mut strategy = args.pipeline.strategy(given)?;
     if let Some(rank) = args.print_order {
-        return Ok(apparatus::print_order(&screen, &strategy, rank)?);
+        return Ok(apparatus::print_order(&run.screen, &strategy, rank)?);
     }
     if args.dynamic {
         let corpus = args.train.data.corpus()?;
-        return apparatus::dynamic::dynamic(&screen, &corpus);
+        return apparatus::dynamic::dynamic(&run.screen, &corpus);
     }
     let ranks = strategy.pipeline;
     if ranks < 2 {
@@ -77,6 +74,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let corpus = args.train.data.corpus()?;
     let config = args.train.resolve(1, Some(args.steps), &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
+    let run = LabRun { ranks, is_broken: args.broken.is_some(), ..run };
     let lab = Lab {
         pace: args.pipeline.pace(&strategy),
         epoch: Instant::now(),
@@ -84,12 +82,10 @@ pub fn run(mut args: Args) -> Result<()> {
         strategies,
         config,
         corpus,
-        screen,
-        lesson,
+        run,
     };
     // A mistake can end in the checks that follow, and is named before them.
-    let is_broken = lab.args.broken.is_some();
-    if is_broken && launch::is_first_process() {
+    if lab.run.is_broken && launch::is_first_process() {
         introduce(&lab);
     }
     for strategy in &lab.strategies {
@@ -98,29 +94,26 @@ pub fn run(mut args: Args) -> Result<()> {
         // Refuses what would never end, before anything runs.
         apparatus::programs(strategy, lab.args.broken)?;
     }
-    if !is_broken && launch::is_first_process() {
+    if !lab.run.is_broken && launch::is_first_process() {
         introduce(&lab);
     }
     if lab.args.bench {
-        return apparatus::benchmark(&lab.screen, &lab.config, &lab.corpus, ranks);
+        return apparatus::benchmark(&lab.run.screen, &lab.config, &lab.corpus, ranks);
     }
-    if lab.args.run.dry_run {
+    if lab.run.is_dry {
         return plan_only(&lab);
     }
-    let options = lab.args.run.comm.options(&lab.args.run.folder("lab06"));
     launch::one_compute_thread_a_rank();
     // Once per process: every rank compares its own stages.
     let one = unpipelined(&lab.config, &lab.corpus.train, lab.config.steps)
         .map_err(|e| kit::explain(&lab.config, e))?;
-    kit::run(ranks, &options, |comm| {
-        one_rank(&lab, &one, &comm).map_err(|e| kit::explain(&lab.config, e))
-    })
+    lab.run.train(&lab.config, |comm, checks| one_rank(&lab, &one, comm, checks))
 }
 
-/// One rank's part. Returns what the checks found wrong.
-fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
+/// One rank's part, and its checks.
+fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm, checks: &mut Checks) -> Result<()> {
     let config = &lab.config;
-    let screen = &lab.screen;
+    let screen = &lab.run.screen;
     let text = &lab.corpus.train;
     let beside = lesson::compare_gradients(comm, config, text, lab.strategies[0].partition)?;
     let mut trace = Trace::new(comm, lab.args.trace.as_deref())?;
@@ -138,7 +131,7 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
     }
     let traced = trace.write(comm)?;
     if comm.rank() != 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let busy = watch.row(screen, launch::ranks_here(comm.size()));
     match &all[..] {
@@ -166,15 +159,10 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
     if let Some(path) = traced {
         screen.say(trace::row(screen, path));
     }
-    let mut checks = Checks::new(screen);
     checks.beside("gradients under GPipe", beside);
-    apparatus::check(&mut checks, config, &all);
-    let failed = checks.failed_after(lab.args.broken.is_some(), config);
-    if failed.is_empty() {
-        let more = "More: --compare, --schedule gpipe, --print-order, --break untied, --bench";
-        screen.say(lab.lesson.ending(screen, more));
-    }
-    Ok(failed)
+    apparatus::check(checks, config, &all);
+    checks.end_with("More: --compare, --schedule gpipe, --print-order, --break untied, --bench");
+    Ok(())
 }
 
 /// Draws the predicted steps. Without a pace, a forward pass is given 5 ms.
@@ -182,14 +170,14 @@ fn plan_only(lab: &Lab) -> Result<()> {
     let pace = if lab.pace > 0.0 { lab.pace } else { 5e-3 };
     for strategy in lab.strategies.iter().filter(|_| launch::is_first_process()) {
         let predicted = Predicted::of(strategy, pace)?;
-        let planned = apparatus::planned(&lab.screen, strategy, &predicted);
-        lab.screen.say(format!("\n{planned}"));
+        let planned = apparatus::planned(&lab.run.screen, strategy, &predicted);
+        lab.run.screen.say(format!("\n{planned}"));
     }
     Ok(())
 }
 
 fn introduce(lab: &Lab) {
     let time = lab.args.bench.then_some("about 1 minute");
-    lab.screen.say(lab.lesson.heading(&lab.screen, time));
-    apparatus::introduce(&lab.screen, &lab.config, &lab.strategies, lab.pace);
+    lab.run.heading(time);
+    apparatus::introduce(&lab.run.screen, &lab.config, &lab.strategies, lab.pace);
 }

@@ -5,9 +5,9 @@ use crate::flags::{Args, Break, Report};
 use crate::lesson::compare_first_losses;
 use anyhow::Result;
 use kit::machine::{allocate_matmul_room, resident_memory};
-use kit::show::{Screen, folded};
+use kit::show::folded;
 use kit::trace::{self, Trace};
-use kit::{Checks, Footprint, Lesson, progress, report};
+use kit::{Checks, Footprint, LabRun, progress, report};
 use shardlab::allocator;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
@@ -28,16 +28,14 @@ struct Lab {
     /// The file of `--trace`.
     trace: Option<PathBuf>,
     corpus: Corpus,
-    screen: Screen,
-    lesson: Lesson,
+    run: LabRun,
 }
 
 /// Runs the lab as its flags say.
 pub fn run(mut args: Args) -> Result<()> {
-    let screen = Screen::detect(args.run.ascii);
-    let lesson = Lesson::of("lab07")?;
+    let run = LabRun::of("lab07", &args.run)?;
     if args.axes.report == Some(Report::Source) {
-        logged::show(&screen);
+        logged::show(&run.screen);
         return Ok(());
     }
     let corpus = args.train.data.corpus()?;
@@ -57,7 +55,6 @@ pub fn run(mut args: Args) -> Result<()> {
     args.strategy.ensure_divides(&config.shape)?;
     strategy.check(&config.shape)?;
     args.axes.refuse(&config, &strategy)?;
-    let free = launch::free_memory(launch::ranks_here(strategy.ranks()));
     let mut zero = config.zero(strategy.zero);
     zero.add_tied = args.axes.broken != Some(Break::Untied);
     zero.local_norm = args.axes.broken == Some(Break::LocalNorm);
@@ -66,36 +63,32 @@ pub fn run(mut args: Args) -> Result<()> {
         zero.overlap = false;
         zero.reduce_bucket = 1;
     }
-    let plan = Plan { config, strategy };
+    let broken = args.axes.broken;
+    let run = LabRun { ranks: strategy.ranks(), is_broken: broken.is_some(), ..run };
     let lab = Lab {
-        plan,
+        plan: Plan { config, strategy },
         zero,
-        broken: args.axes.broken,
+        broken,
         as_a_log: args.axes.report.is_some(),
         waits: args.run.comm.link.is_some(),
         trace: args.trace,
         corpus,
-        screen,
-        lesson,
+        run,
     };
-    let footprint = Footprint::new(&lab.plan.config); // one rank's, which is compared with
-    footprint.ensure_fits(free)?;
+    lab.run.ensure_fits(&Footprint::new(&lab.plan.config))?; // one rank's, which is compared with
     if launch::is_first_process() {
         introduce(&lab);
     }
-    if args.run.dry_run {
+    if lab.run.is_dry {
         return Ok(());
     }
-    let options = args.run.comm.options(&args.run.folder("lab07"));
-    kit::run(strategy.ranks(), &options, |comm| {
-        one_rank(&lab, &comm).map_err(|error| kit::explain(&lab.plan.config, error))
-    })
+    lab.run.train(&lab.plan.config, |comm, checks| one_rank(&lab, comm, checks))
 }
 
-/// One rank's part. Returns what the checks found wrong.
-fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+/// One rank's part, and its checks.
+fn one_rank(lab: &Lab, comm: &Comm, checks: &mut Checks) -> Result<()> {
     let plan = &lab.plan;
-    let screen = &lab.screen;
+    let screen = &lab.run.screen;
     allocate_matmul_room();
     let before = allocator::live();
     let start = Instant::now();
@@ -149,7 +142,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let run = training.zero.whole(|| apparatus::collect(&mesh, &measured, &params))?;
     let traced = trace.write(comm)?;
     if comm.rank() != 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
     progress(comm, || "the same steps on one rank".into());
     let one = apparatus::one_rank(&plan.config, &lab.corpus.train)?;
@@ -166,22 +159,18 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         screen.say(trace::row(screen, path));
     }
     screen.say("");
-    let mut checks = Checks::new(screen);
     if let Some(beside) = beside {
         checks.beside("first losses", beside);
     }
-    run.check(&mut checks, plan, &one);
-    let failed = checks.failed_after(lab.broken.is_some(), &plan.config);
-    if failed.is_empty() {
-        let more = "More: --report, --report source, --break untied, --link 1ms,1GB/s";
-        screen.say(lab.lesson.ending(screen, more));
-    }
-    Ok(failed)
+    run.check(checks, plan, &one);
+    checks.end_with("More: --report, --report source, --break untied, --link 1ms,1GB/s");
+    Ok(())
 }
 
 fn introduce(lab: &Lab) {
-    let Lab { plan, screen, .. } = lab;
-    screen.say(lab.lesson.heading(screen, None));
+    let Lab { plan, run, .. } = lab;
+    let screen = &run.screen;
+    run.heading(None);
     if lab.as_a_log {
         for line in plan.job().header() {
             screen.say(folded(&line, screen.width));
@@ -206,19 +195,17 @@ fn introduce(lab: &Lab) {
         chunks => format!(", {chunks} chunks per rank"),
     };
     let schedule = format!("{dot}{}{chunks}", strategy.schedule().name());
-    screen.say(screen.row("mesh", &format!("{mesh}{schedule}")));
+    run.row("mesh", &format!("{mesh}{schedule}"));
     let shape = &plan.config.shape;
     let block = format!("block {}{dot}", shape.block);
-    screen.say(screen.row("model", &report::model(screen, shape, &block)));
+    run.row("model", &report::model(screen, shape, &block));
     let batch = format!(
         "{} replicas x {} micro-batches x {}",
         sizes.data, plan.config.grad_accum, plan.config.batch
     );
     let sequences = plan.job().global_batch();
-    screen.say(screen.row(
-        "batch",
-        &format!("{sequences} sequences per step ({batch}){dot}{} steps", plan.config.steps),
-    ));
+    let steps = plan.config.steps;
+    run.row("batch", &format!("{sequences} sequences per step ({batch}){dot}{steps} steps"));
     report::precision(screen, &plan.config);
     screen.say(format!("\n{}", plan.map(screen)));
 }

@@ -6,8 +6,8 @@ use super::lesson;
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
 use kit::machine::matmul_peak;
-use kit::show::{Screen, above, thousands};
-use kit::{Checks, Footprint, Lesson, MetricsFile, OtherWork, report};
+use kit::show::{above, thousands};
+use kit::{Checks, Footprint, LabRun, MetricsFile, OtherWork, report};
 use serde::Serialize;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
@@ -32,16 +32,14 @@ struct Lab {
     config: Config,
     packed: Packed,
     corpus: Corpus,
-    screen: Screen,
-    lesson: Lesson,
+    run: LabRun,
 }
 
 /// Draws, compares and trains, as the flags say.
 pub fn run(mut args: Args) -> Result<()> {
-    let screen = Screen::detect(args.run.ascii);
-    let lesson = Lesson::of("lab12")?;
+    let run = LabRun::of("lab12", &args.run)?;
     if args.show.is_some() {
-        return apparatus::show_bytes(&screen);
+        return apparatus::show_bytes(&run.screen);
     }
     let given = args.strategy.of_lab("lab12")?;
     let ranks = launch::ranks(given.map(|given| given.ranks()).or(args.ranks), 4)?;
@@ -89,6 +87,7 @@ pub fn run(mut args: Args) -> Result<()> {
         packed.ensure_counts_differ(&config, &strategy, &corpus.train)?;
     }
     let exchanges = exchanges.into_iter().filter(|one| one.check(&config.shape).is_ok());
+    let run = LabRun { ranks, is_broken: args.broken.is_some(), ..run };
     let lab = Lab {
         exchanges: exchanges.collect(),
         args,
@@ -96,20 +95,13 @@ pub fn run(mut args: Args) -> Result<()> {
         config,
         packed,
         corpus,
-        screen,
-        lesson,
+        run,
     };
     let footprint = Footprint::sharded(&lab.config, &lab.config.zero(lab.strategy.zero));
-    let free = launch::free_memory(launch::ranks_here(ranks));
-    if lab.args.run.dry_run {
-        if launch::is_first_process() {
-            introduce(&lab);
-            let peak = matmul_peak(lab.config.precision);
-            report::dry_run(&lab.screen, &lab.config, &footprint, free, peak);
-        }
+    let peak = || matmul_peak(lab.config.precision);
+    if !lab.run.goes_on(&footprint, peak, || introduce(&lab))? {
         return Ok(());
     }
-    footprint.ensure_fits(free)?;
     if launch::is_first_process() {
         MetricsFile::create(lab.args.metrics.as_deref())?; // refused before the work, not after it
         introduce(&lab);
@@ -118,26 +110,24 @@ pub fn run(mut args: Args) -> Result<()> {
     // Once per process: every rank compares its own gradients.
     let one = OneRank::train(&lab.config, lab.packed, &lab.corpus.train)
         .map_err(|error| kit::explain(&lab.config, error))?;
-    let options = lab.args.run.comm.options(&lab.args.run.folder("lab12"));
-    kit::run(ranks, &options, |comm| {
-        one_rank(&lab, &one, &comm).map_err(|error| kit::explain(&lab.config, error))
-    })
+    lab.run.train(&lab.config, |comm, checks| one_rank(&lab, &one, comm, checks))
 }
 
-/// One rank's part. Returns what the checks found wrong.
-fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
+/// One rank's part, and its checks.
+fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm, checks: &mut Checks) -> Result<()> {
+    let screen = &lab.run.screen;
     let config = &lab.config;
     let text = &lab.corpus.train;
     kit::neighbours::warn(comm, &lab.strategy.layout())?;
     if lab.exchanges.is_empty() {
         let taken = train(lab, comm)?;
         if comm.rank() != 0 {
-            return Ok(Vec::new());
+            return Ok(());
         }
-        lab.screen.say("");
-        let mut checks = Checks::new(&lab.screen);
-        apparatus::check_training(&mut checks, config, one, &lab.strategy, &taken.losses);
-        return Ok(with_metrics(lab, &taken, checks.failed()));
+        screen.say("");
+        apparatus::check_training(checks, config, one, &lab.strategy, &taken.losses);
+        checks.wrote(taken.write(lab.args.metrics.as_deref()));
+        return Ok(());
     }
     let watch = OtherWork::watch();
     let beside = lesson::compare_attention(comm, config.seed)?;
@@ -147,15 +137,14 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         measured.push(apparatus::measure(comm, strategy, config, with, text, one)?);
     }
     let work = work(lab, comm)?;
-    let busy = watch.row(&lab.screen, launch::ranks_here(comm.size()));
+    let busy = watch.row(screen, launch::ranks_here(comm.size()));
     let taken = match lab.args.broken {
         None => Some(train(lab, comm)?),
         Some(_) => None,
     };
     if comm.rank() != 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    let screen = &lab.screen;
     let grid = Grid {
         ranks: comm.size(),
         slicing: lab.strategy.slicing,
@@ -171,34 +160,19 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     let expected: Vec<[f64; 2]> = measured.iter().map(|one| expected_bytes(lab, one)).collect();
     let table = apparatus::compared(screen, config, one, &measured);
     screen.say(format!("\n{table}\n"));
-    let mut checks = Checks::new(screen);
     checks.beside("attention", beside);
     let asked = match lab.args.broken {
         Some(Break::Contiguous) => Slicing::Contiguous,
         _ => Slicing::ZigZag,
     };
     let found = Found { measured, expected, work, asked };
-    apparatus::check(&mut checks, config, one, &found);
+    apparatus::check(checks, config, one, &found);
     if let Some(taken) = &taken {
-        apparatus::check_training(&mut checks, config, one, &lab.strategy, &taken.losses);
+        apparatus::check_training(checks, config, one, &lab.strategy, &taken.losses);
+        checks.wrote(taken.write(lab.args.metrics.as_deref()));
     }
-    let failed = checks.failed_after(lab.args.broken.is_some(), config);
-    if failed.is_empty() {
-        let more = "More: --show bytes, --break stale-kv, --strategy dp=2,tp=2,cp=2,zero=1";
-        screen.say(lab.lesson.ending(screen, more));
-    }
-    match taken {
-        Some(taken) => Ok(with_metrics(lab, &taken, failed)),
-        None => Ok(failed),
-    }
-}
-
-/// Writes the metrics, after the checks' verdict: a full disk does not take its place.
-fn with_metrics(lab: &Lab, taken: &Taken, mut failed: Vec<String>) -> Vec<String> {
-    if let Err(error) = taken.write(lab.args.metrics.as_deref()) {
-        failed.push(format!("{error:#}"));
-    }
-    failed
+    checks.end_with("More: --show bytes, --break stale-kv, --strategy dp=2,tp=2,cp=2,zero=1");
+    Ok(())
 }
 
 /// One document in both orders; and the batch in the run's, if documents are packed in it.
@@ -284,14 +258,15 @@ fn expected_bytes(lab: &Lab, measured: &Measured) -> [f64; 2] {
 }
 
 fn introduce(lab: &Lab) {
-    let Lab { screen, config, strategy, .. } = lab;
-    screen.say(lab.lesson.heading(screen, None));
+    let Lab { run, config, strategy, .. } = lab;
+    let screen = &run.screen;
+    run.heading(None);
     report::ranks(screen, strategy.ranks());
     let dot = screen.separator();
     if lab.exchanges.is_empty() {
-        screen.say(screen.row("strategy", &strategy.to_string()));
+        run.row("strategy", &strategy.to_string());
     }
-    screen.say(screen.row("model", &report::model(screen, &config.shape, "")));
+    run.row("model", &report::model(screen, &config.shape, ""));
     let documents = match lab.packed.documents {
         1 => "one document each".to_string(),
         several => format!("{several} documents in each"),
@@ -302,5 +277,5 @@ fn introduce(lab: &Lab) {
         thousands(config.shape.block as u64),
         thousands((config.shape.block / strategy.context) as u64)
     );
-    screen.say(screen.row("batch", &batch));
+    run.row("batch", &batch);
 }

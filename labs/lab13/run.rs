@@ -7,7 +7,7 @@ use anyhow::Result;
 use kit::flags::{Preset, ensure_ranks_can_differ};
 use kit::machine::matmul_peak;
 use kit::show::{Screen, above, thousands};
-use kit::{Beside, Checks, Footprint, Lesson, MetricsFile, output, report};
+use kit::{Beside, Checks, Footprint, LabRun, MetricsFile, output, report};
 use serde::Serialize;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
@@ -31,8 +31,7 @@ struct Lab {
     rules: Experts,
     config: Config,
     corpus: Corpus,
-    screen: Screen,
-    lesson: Lesson,
+    run: LabRun,
 }
 
 impl Lab {
@@ -48,10 +47,9 @@ impl Lab {
 
 /// Draws, compares and trains, as the flags say.
 pub fn run(mut args: Args) -> Result<()> {
-    let screen = Screen::detect(args.run.ascii);
-    let lesson = Lesson::of("lab13")?;
+    let run = LabRun::of("lab13", &args.run)?;
     if args.show == Some(Show::Bytes) {
-        apparatus::show_bytes(&screen);
+        apparatus::show_bytes(&run.screen);
         return Ok(());
     }
     let given = args.strategy.of_lab("lab13")?;
@@ -86,46 +84,28 @@ pub fn run(mut args: Args) -> Result<()> {
         config.auxiliary = broken.auxiliary(config.auxiliary);
         config = broken.config(config);
     }
-    let lab = Lab {
-        given: given.is_some(),
-        args,
-        strategy,
-        rules,
-        config,
-        corpus,
-        screen,
-        lesson,
-    };
+    let run = LabRun { ranks, is_broken: args.broken.is_some(), ..run };
+    let given = given.is_some();
+    let lab = Lab { args, strategy, given, rules, config, corpus, run };
     let footprint = Footprint::sharded(&lab.config, &lab.config.zero(lab.strategy.zero));
-    let free = launch::free_memory(launch::ranks_here(ranks));
-    if lab.args.run.dry_run {
-        if launch::is_first_process() {
-            introduce(&lab);
-            let peak = matmul_peak(lab.config.precision);
-            report::dry_run(&lab.screen, &lab.config, &footprint, free, peak);
-        }
+    let peak = || matmul_peak(lab.config.precision);
+    if !lab.run.goes_on(&footprint, peak, || introduce(&lab))? {
         return Ok(());
     }
-    footprint.ensure_fits(free)?;
     if launch::is_first_process() {
         // Refused before the work, not after it.
         let Args { metrics, svg, .. } = &lab.args;
         output::ensure_all_writable(&[("metrics", metrics.as_deref()), ("svg", svg.as_deref())])?;
         introduce(&lab);
     }
-    launch::one_compute_thread_a_rank();
-    let options = lab.args.run.comm.options(&lab.args.run.folder("lab13"));
     if lab.args.show == Some(Show::Buys) {
-        return kit::run(ranks, &options, |comm| {
-            buy(&lab, &comm).map_err(|error| kit::explain(&lab.config, error))
-        });
+        return lab.run.train(&lab.config, |comm, _| buy(&lab, comm));
     }
+    launch::one_compute_thread_a_rank();
     // Once per process: every rank compares its own gradients.
     let one = OneRank::train(&lab.job(), COMPARED.min(lab.config.steps))
         .map_err(|error| kit::explain(&lab.config, error))?;
-    kit::run(ranks, &options, |comm| {
-        one_rank(&lab, &one, &comm).map_err(|error| kit::explain(&lab.config, error))
-    })
+    lab.run.train(&lab.config, |comm, checks| one_rank(&lab, &one, comm, checks))
 }
 
 /// The experts of each block.
@@ -146,8 +126,8 @@ fn rules(args: &Args, strategy: &Strategy) -> Experts {
     args.broken.map_or(rules, |broken| broken.experts(rules))
 }
 
-/// One rank's part. Returns what the checks found wrong.
-fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
+/// One rank's part, and its checks.
+fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm, checks: &mut Checks) -> Result<()> {
     kit::neighbours::warn(comm, &lab.strategy.layout())?;
     let job = lab.job();
     let first = if lab.given {
@@ -161,9 +141,10 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         _ => None,
     };
     if comm.rank() != 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    let screen = &lab.screen;
+    let run = &lab.run;
+    let screen = &run.screen;
     if let Some(first) = &first {
         screen.say(format!("\n{}", apparatus::table_of_bytes(screen, &first.sent)));
     }
@@ -172,17 +153,16 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
     let heat = apparatus::heat(&steps, lab.strategy.expert, first_layer);
     screen.say(format!("\n{}", heat.render(screen)));
     if lab.rules.selection.capacity.is_some() {
-        screen.say(screen.row("dropped", &apparatus::dropped(&steps)));
+        run.row("dropped", &apparatus::dropped(&steps));
     }
     if lab.args.run.comm.link.is_some() {
         let mut seconds: Vec<f64> = steps.iter().map(|step| step.seconds).collect();
         seconds.sort_by(f64::total_cmp);
         let median = screen.seconds(seconds[seconds.len() / 2]);
-        screen.say(screen.row("step", &format!("{median} until gradients are averaged, median")));
+        run.row("step", &format!("{median} until gradients are averaged, median"));
     }
-    let mut unwritten = Vec::new();
     if let Some(path) = &lab.args.svg {
-        unwritten.extend(output::write(path, &(heat.svg() + "\n")).err());
+        checks.wrote(output::write(path, &(heat.svg() + "\n")));
     }
     if let Some(waiting) = &waiting {
         let timeline = waiting.timeline(steps.len(), first_layer);
@@ -190,41 +170,34 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
         screen.say(screen.wrap(&waiting.words(screen), 2));
     }
     screen.say("");
-    let mut checks = Checks::new(screen);
     if let Some(first) = &first {
         checks.beside("mixture", first.beside);
-        apparatus::check(&mut checks, &lab.config, one, &first.found);
+        apparatus::check(checks, &lab.config, one, &first.found);
     }
     let training = Trained { strategy: &lab.strategy, steps: &steps, biases: &biases };
-    apparatus::check_training(&mut checks, &lab.config, one, &training, lab.given);
-    let mut failed = checks.failed_after(lab.args.broken.is_some(), &lab.config);
-    if failed.is_empty() {
-        // Biases have a check more, and the screen no line.
-        let more = if lab.rules.selection.bias {
-            ""
-        } else {
-            "More: --show bytes, --break average-all, --strategy dp=2,tp=2,ep=2,zero=2"
-        };
-        screen.say(lab.lesson.ending(screen, more));
-    }
-    // After the checks' verdict: a full disk does not take its place.
-    unwritten.extend(write(&steps, lab.args.metrics.as_deref()).err());
-    failed.extend(unwritten.iter().map(|error| format!("{error:#}")));
-    Ok(failed)
+    apparatus::check_training(checks, &lab.config, one, &training, lab.given);
+    checks.wrote(write(&steps, lab.args.metrics.as_deref()));
+    // Biases have a check more, and the screen no line.
+    checks.end_with(if lab.rules.selection.bias {
+        ""
+    } else {
+        "More: --show bytes, --break average-all, --strategy dp=2,tp=2,ep=2,zero=2"
+    });
+    Ok(())
 }
 
 /// One rank's part in the trainings of mixtures and of a dense model.
-fn buy(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+fn buy(lab: &Lab, comm: &Comm) -> Result<()> {
     let mut models = buys::models(lab.config.shape, lab.rules);
     let mut metrics =
         MetricsFile::create(lab.args.metrics.as_deref().filter(|_| comm.rank() == 0))?;
     let seeds = lab.args.seeds as u64;
     buys::train(&mut models, &lab.config, &lab.corpus, seeds, &mut metrics, comm)?;
     if comm.rank() == 0 {
-        lab.screen.say("");
-        buys::show(&lab.screen, &models);
+        lab.run.screen.say("");
+        buys::show(&lab.run.screen, &models);
     }
-    Ok(Vec::new())
+    Ok(())
 }
 
 /// What is measured of the lesson and of the first step.
@@ -258,8 +231,7 @@ fn first_step(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<First>
     };
     kit::progress(comm, || "a job that ends, and goes on".to_string());
     let sharing = Strategy { expert: comm.size(), ..plain };
-    let dir = lab.args.run.folder("lab13");
-    let lost = apparatus::resumed(job, &sharing, comm, &dir)?;
+    let lost = apparatus::resumed(job, &sharing, comm, &lab.run.folder)?;
     Ok(First { beside, sent, found: Found { measured, again, lost } })
 }
 
@@ -316,16 +288,17 @@ fn write(steps: &[Taken], path: Option<&Path>) -> Result<()> {
 }
 
 fn introduce(lab: &Lab) {
-    let Lab { screen, config, strategy, rules, .. } = lab;
+    let Lab { run, config, strategy, rules, .. } = lab;
+    let screen = &run.screen;
     let trainings = format!("{} trainings", lab.args.seeds * buys::MODELS);
     let time = lab.args.show.map(|_| trainings.as_str());
-    screen.say(lab.lesson.heading(screen, time));
+    run.heading(time);
     report::ranks(screen, strategy.ranks());
     if lab.given || lab.args.broken.is_some() {
-        screen.say(screen.row("strategy", &strategy.to_string()));
+        run.row("strategy", &strategy.to_string());
     }
     if lab.args.show.is_none() {
-        screen.say(screen.row("model", &model(screen, &config.shape, rules)));
+        run.row("model", &model(screen, &config.shape, rules));
     }
 }
 

@@ -1,5 +1,6 @@
 //! A run's evaluations: its losses on fixed batches, the text that it writes, and its best weights.
 
+use super::Symptoms;
 use super::lab_checks::Outcome;
 use crate::flags::EvalConfig;
 use crate::record::progress;
@@ -11,7 +12,7 @@ use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::model::{Gpt, generate};
 use shardlab::tensor::random::Stream;
-use shardlab::train::{Config, evaluate};
+use shardlab::train::{Config, Training, evaluate};
 use std::path::{Path, PathBuf};
 
 /// Characters of a validation split below which its loss depends on which they are.
@@ -32,6 +33,35 @@ pub struct Evaluator<'a> {
 }
 
 impl Evaluator<'_> {
+    /// Takes the steps of a training, and evaluates it before the first and when it is due.
+    /// `journal` writes them down, and `symptoms` sees what the ranks draw. All ranks call it.
+    ///
+    /// # Errors
+    /// If a step fails or its loss is not finite, or a file cannot be written.
+    pub fn train(
+        &self,
+        training: &mut Training,
+        journal: &mut Journal,
+        symptoms: &mut Symptoms,
+    ) -> Result<()> {
+        // Every rank holds all parameters meanwhile.
+        training.whole(|gpt| self.run(gpt, 0, journal))?;
+        symptoms.look(self.comm, training.zero.params(), 0)?;
+        for step in 0..self.config.steps {
+            let before = self.comm.total_traffic();
+            let taken = training.step_with(&self.corpus.train, step, symptoms)?;
+            let sent = self.comm.total_traffic() - before;
+            let step = step + 1;
+            journal.step(step, &taken, sent)?;
+            journal.gathered(step, &training.zero.events());
+            if self.eval.due.after(step) {
+                training.whole(|gpt| self.run(gpt, step, journal))?;
+            }
+            symptoms.look(self.comm, training.zero.params(), step)?;
+        }
+        Ok(())
+    }
+
     /// Evaluates after `step` steps. All ranks call it, and need to hold all parameters.
     pub fn run(&self, gpt: &Gpt, step: usize, journal: &mut Journal) -> Result<()> {
         progress(self.comm, || format!("evaluates after step {step}"));

@@ -2,7 +2,8 @@
 
 use super::parity::rounds;
 use crate::show::{Screen, thousands};
-use crate::{Evaluation, Journal};
+use crate::{Evaluation, Journal, Lesson};
+use anyhow::Result;
 use shardlab::data::Corpus;
 use shardlab::tensor::Precision;
 use shardlab::train::Config;
@@ -26,11 +27,20 @@ pub fn short_hash(hash: &str) -> String {
 pub struct Checks<'a> {
     screen: &'a Screen,
     failed: Vec<String>,
+    /// Files that could not be written.
+    unwritten: Vec<String>,
+    /// What the lab's ending names, besides its takeaway.
+    more: Option<String>,
 }
 
 impl<'a> Checks<'a> {
     pub fn new(screen: &'a Screen) -> Checks<'a> {
-        Checks { screen, failed: Vec::new() }
+        Checks {
+            screen,
+            failed: Vec::new(),
+            unwritten: Vec::new(),
+            more: None,
+        }
     }
 
     /// Prints a claim, and what was found. `failure` is the error if the check has not `passed`.
@@ -149,23 +159,43 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// What to say of a deliberate `mistake` that no check has noticed. In bf16 they allow more.
-    fn unnoticed(&self, mistake: bool, config: &Config) -> Option<String> {
+    /// What to say of a deliberate mistake that no check has noticed. In bf16 they allow more.
+    fn unnoticed(&self, config: &Config) -> Option<String> {
         let why = match rounds(config) {
             Precision::F32 => "here it changes nothing that they look at",
             Precision::Bf16 => {
                 "it changes less than bf16 may round. In f32, the default, their bounds are narrower"
             }
         };
-        (mistake && self.failed.is_empty()).then(|| format!("no check notices the mistake: {why}"))
+        self.failed.is_empty().then(|| format!("no check notices the mistake: {why}"))
     }
 
-    /// An error message for each failed check. Says so if none has noticed a deliberate `mistake`.
-    pub fn failed_after(self, mistake: bool, config: &Config) -> Vec<String> {
-        if let Some(note) = self.unnoticed(mistake, config) {
-            self.screen.say(self.screen.row("note", &note));
+    /// Says so if none has noticed a deliberate mistake.
+    pub(crate) fn tell_unnoticed(&self, config: &Config) {
+        if let Some(unnoticed) = self.unnoticed(config) {
+            self.note(&unnoticed);
         }
-        self.failed
+    }
+
+    /// Lets the run end with its takeaway and the next lab if all checks have passed. `more` are
+    /// flags to try, and may be empty.
+    pub fn end_with(&mut self, more: &str) {
+        self.more = Some(more.to_string());
+    }
+
+    /// Takes note of a file that could not be written. The run fails, after the verdict and the
+    /// ending: a full disk does not take their place.
+    pub fn wrote(&mut self, result: Result<()>) {
+        self.unwritten.extend(result.err().map(|error| format!("{error:#}")));
+    }
+
+    /// Prints the ending of a run whose checks have passed. Returns an error message for each that
+    /// has not, and for each file that could not be written.
+    pub(crate) fn ended(self, lesson: &Lesson) -> Vec<String> {
+        if let Some(more) = self.more.filter(|_| self.failed.is_empty()) {
+            self.screen.say(lesson.ending(self.screen, &more));
+        }
+        [self.failed, self.unwritten].concat()
     }
 
     /// An error message for each failed check.
@@ -227,16 +257,15 @@ mod tests {
         let config = Config::small(1, &Corpus::embedded().unwrap());
         let narrow = Config { reduce: Precision::Bf16, ..config.clone() };
         assert_eq!((rounds(&config), rounds(&narrow)), (Precision::F32, Precision::Bf16));
-        let note = |mistake, passed, config: &Config| {
+        let note = |passed, config: &Config| {
             let screen = Screen::plain();
             let mut checks = Checks::new(&screen);
             checks.check(passed, "a", "b", "c");
-            checks.unnoticed(mistake, config)
+            checks.unnoticed(config)
         };
-        assert_eq!(note(false, true, &config), None);
-        assert_eq!(note(true, false, &narrow), None);
-        assert!(note(true, true, &config).unwrap().contains("changes nothing that they look at"));
-        assert!(note(true, true, &narrow).unwrap().contains("less than bf16 may round"));
+        assert_eq!(note(false, &narrow), None);
+        assert!(note(true, &config).unwrap().contains("changes nothing that they look at"));
+        assert!(note(true, &narrow).unwrap().contains("less than bf16 may round"));
     }
 
     #[test]

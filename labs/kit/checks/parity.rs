@@ -42,8 +42,8 @@ pub fn parallel(mut training: Training, text: &[u32], steps: usize) -> Result<Tr
 
 /// Takes three steps of a small model ([`Config::parity_check`]) by a strategy with settings of
 /// ZeRO, and again on one rank that takes the replicas' batches in turn. Rank 0 of `world` prints
-/// the check; every rank returns whether it holds. `to_the_bit`: parameters are compared, too, as
-/// [`compare`] does it.
+/// the check; every rank returns whether it holds. Parameters are compared, too, if they have one
+/// rank's bits (`to_the_bit`): not where ranks share a layer, or add in an order of their own.
 ///
 /// # Errors
 /// If a step fails, on the ranks or on the one.
@@ -51,8 +51,8 @@ pub fn same_as_one_rank(
     world: &Comm,
     screen: &Screen,
     config: &Config,
-    text: &[u32],
     (strategy, zero): (&Strategy, &ZeroConfig),
+    text: &[u32],
     to_the_bit: bool,
 ) -> Result<bool> {
     const STEPS: usize = 3;

@@ -4,7 +4,7 @@ use super::parity::stored_values;
 use crate::show::{Plot, Screen, Series};
 use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
-use shardlab::data::Batch;
+use shardlab::data::{Batch, Sampler};
 use shardlab::tensor::Params;
 use shardlab::train::{MicroBatch, Observer};
 
@@ -22,7 +22,8 @@ pub enum Break {
 /// Symptoms show in the batches that a training draws.
 impl Observer for Symptoms {
     fn batch(&mut self, micro_batch: MicroBatch) -> Batch {
-        let batch = micro_batch.draw();
+        let sampler = self.instead.unwrap_or(micro_batch.sampler);
+        let batch = MicroBatch { sampler, ..micro_batch }.draw();
         // Sequences that begin at one place are the same.
         self.draw(batch.starts.iter().map(|&start| start as u64));
         batch
@@ -33,6 +34,8 @@ impl Observer for Symptoms {
 #[derive(Default)]
 pub struct Symptoms {
     pub broken: Option<Break>,
+    /// Draws other batches than the training, if a mistake does.
+    pub instead: Option<Sampler>,
     /// A hash of all samples so far. Two ranks have the same hash only if they drew the same
     /// samples in every step.
     drawn: u64,

@@ -13,7 +13,7 @@ use shardlab::train::Config;
 /// The settings that decide the memory of a run's ranks.
 #[derive(Clone, Debug)]
 pub struct Footprint<'a> {
-    config: &'a Config,
+    pub(crate) config: &'a Config,
     stage: Stage,
     /// Whether the optimizer's state, and in stage 3 parameters, are in files.
     in_files: bool,

@@ -156,13 +156,8 @@ pub fn settings(screen: &Screen, config: &Config) {
 
 /// Prints a run's computed memory and time, for `--dry-run`. `peak` is the matmul peak of one
 /// thread, in FLOP/s.
-pub fn dry_run(
-    screen: &Screen,
-    config: &Config,
-    footprint: &Footprint,
-    free: Option<u64>,
-    peak: f64,
-) {
+pub fn dry_run(screen: &Screen, footprint: &Footprint, free: Option<u64>, peak: f64) {
+    let config = footprint.config;
     settings(screen, config);
     let rows = footprint.rows();
     let row = |(what, bytes, why): (&str, u64, String)| {

@@ -2,9 +2,8 @@
 
 use kit::{Break, Symptoms};
 use shardlab::comm::Comm;
-use shardlab::data::{Batch, Sampler};
 use shardlab::parallel::Strategy;
-use shardlab::train::{Config, MicroBatch, Observer, Setup};
+use shardlab::train::{Config, Setup};
 
 /// A training of these settings from which `broken` is left out, and the ranks that take part.
 /// `alone` are the settings of one rank.
@@ -29,28 +28,13 @@ pub fn setup<'a>(
     }
 }
 
-/// Looks for symptoms in the batches that a rank trains on.
-pub struct Drawn<'a> {
-    symptoms: &'a mut Symptoms,
-    /// Draws other batches than the training, if a mistake does.
-    instead: Option<Sampler>,
-}
-
-impl<'a> Drawn<'a> {
-    /// On `rank` of a training of `config`.
-    pub fn of(symptoms: &'a mut Symptoms, config: &Config, rank: usize) -> Drawn<'a> {
-        let instead = match symptoms.broken {
-            Some(Break::SameBatches) => Some(config.sampler(0)),
-            Some(Break::NoAverage) => Some(config.sampler(rank)), // alone, it would draw rank 0's
-            Some(Break::NoBroadcast) | None => None,
-        };
-        Drawn { symptoms, instead }
-    }
-}
-
-impl Observer for Drawn<'_> {
-    fn batch(&mut self, micro_batch: MicroBatch) -> Batch {
-        let sampler = self.instead.unwrap_or(micro_batch.sampler);
-        self.symptoms.batch(MicroBatch { sampler, ..micro_batch })
-    }
+/// What `rank` of a training of `config` observes, which draws other batches if a mistake does.
+pub fn symptoms(broken: Option<Break>, config: &Config, rank: usize) -> Symptoms {
+    let mut symptoms = Symptoms::of(broken);
+    symptoms.instead = match broken {
+        Some(Break::SameBatches) => Some(config.sampler(0)),
+        Some(Break::NoAverage) => Some(config.sampler(rank)), // alone, it would draw rank 0's
+        Some(Break::NoBroadcast) | None => None,
+    };
+    symptoms
 }

@@ -1,11 +1,13 @@
 //! The training around lab03's step.
 //!
-//! Reading order: `settings.rs` (what defines the run), `serial.rs` (the ranks beside one rank that
-//! does all the work), `broken.rs` (a piece left out), `training.rs` (the training, watched),
+//! Reading order: `lab.rs` (what the ranks share, and what is said first), `settings.rs` (what
+//! defines the run), `broken.rs` (a piece left out), `sent.rs` (the bytes that a step should send),
 //! `speedup.rs` (the ranks' speed beside one rank's).
 
 pub mod broken;
-pub mod serial;
-pub mod settings;
+mod lab;
+pub mod sent;
+mod settings;
 pub mod speedup;
-pub mod training;
+
+pub use lab::{Lab, introduce};

@@ -2,9 +2,8 @@
 
 use super::job::Job;
 use crate::flags::Args;
-use kit::Lesson;
+use kit::LabRun;
 use kit::flags::EvalConfig;
-use kit::show::Screen;
 use shardlab::data::Corpus;
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::zero::Stage;
@@ -23,8 +22,7 @@ pub struct Lab {
     pub corpus: Corpus,
     /// The stages to train.
     pub stages: Vec<Stage>,
-    pub screen: Screen,
+    pub run: LabRun,
     /// One thread's matmul peak, FLOP/s; 0 if no figure needs it.
     pub peak: f64,
-    pub lesson: Lesson,
 }

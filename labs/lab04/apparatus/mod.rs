@@ -6,8 +6,7 @@
 //! - a run: `job.rs`, `lab.rs` (what its ranks share), `limit.rs` (the stages that a rank has room
 //!   for), `stages.rs` (their names, and a table with a column for each),
 //!   `introduce.rs` (the setup)
-//! - one stage: `training.rs`, `serial.rs` (beside one rank that does all the work), `measured.rs`
-//!   (what it held and sent), `holdings.rs` (drawn)
+//! - one stage: `training.rs`, `measured.rs` (what it held and sent), `holdings.rs` (drawn)
 //! - computed steps: `ring.rs` (a collective), `computed.rs` (a step), `timeline.rs` (drawn),
 //!   `polaris.rs` (on a real network)
 //! - all stages: `comparison.rs`, `checks.rs`
@@ -25,7 +24,6 @@ mod measured;
 mod padding;
 mod polaris;
 mod ring;
-pub mod serial;
 mod stages;
 mod timeline;
 pub mod training;

@@ -2,16 +2,11 @@
 
 use kit::Checks;
 use kit::show::{Screen, table};
-use shardlab::comm::Comm;
 use shardlab::parallel::partition::Flat;
 
-/// Prints what a checkpoint's reader gets back if all padding is recorded on the last rank. Returns
-/// what the check found wrong.
-pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
-    let ranks = comm.size();
-    if comm.rank() != 0 {
-        return Vec::new();
-    }
+/// Prints what a checkpoint's reader gets back if all padding is recorded on the last of `ranks`
+/// ranks.
+pub fn padding_on_last(screen: &Screen, ranks: usize, checks: &mut Checks) {
     let flat = Flat { numel: 2 * ranks + 1, ranks };
     let title = format!(
         "A group of {} elements, {} on each rank with padding",
@@ -27,7 +22,6 @@ pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
     };
     let (table, back) = restored(screen, flat, all_on_last);
     screen.say(format!("\n{}\n\n{table}\n", screen.bold(title)));
-    let mut checks = Checks::new(screen);
     let sound = back == (0..flat.numel).collect::<Vec<_>>();
     let result = format!("expected {} elements, found {}", flat.numel, back.len());
     checks.check(
@@ -36,7 +30,6 @@ pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
         &result,
         "padding was taken for parameters",
     );
-    checks.failed()
 }
 
 /// Splits a padded group among ranks, then joins it again without the padding that each rank

@@ -2,10 +2,10 @@
 //! of them train one model.
 //!
 //! Reading order: `example.rs` (a sum of products, shared), `gemm.rs` (a matrix product, shared)
-//! with `matrices.rs` (its drawing), `shared.rs` (a training, shared), `train.rs` (its steps),
-//! `measured.rs` (what it takes), `formulas.rs` (what it should), `slices.rs` (whether two ranks
-//! began alike), `checks.rs` (whether it is the same model), `broken.rs` (mistakes), `placement.rs`
-//! (which ranks share a node), `benchmark.rs` (how fast it is).
+//! with `matrices.rs` (its drawing), `shared.rs` (a training, shared), `measured.rs` (what it
+//! takes), `formulas.rs` (what it should), `slices.rs` (whether two ranks began alike), `checks.rs`
+//! (whether it is the same model), `broken.rs` (mistakes), `placement.rs` (which ranks share a
+//! node), `benchmark.rs` (how fast it is).
 
 mod benchmark;
 mod broken;
@@ -18,7 +18,6 @@ mod measured;
 mod placement;
 mod shared;
 mod slices;
-mod train;
 
 pub use benchmark::benchmark;
 pub use broken::{Break, Broken};
@@ -27,5 +26,4 @@ pub use example::{Example, products, show_sum};
 pub use gemm::{draw_gemm, gemm};
 pub use measured::{Measured, Way, compared, measure};
 pub use placement::draw_mesh;
-pub use shared::{expected_bytes, introduce, same_as_one_rank};
-pub use train::train;
+pub use shared::{expected_bytes, introduce};

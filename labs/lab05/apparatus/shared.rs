@@ -1,16 +1,12 @@
-//! A training whose tensor ranks share the model: its setup, the bytes that it should send, and
-//! that it is one rank's.
+//! A training whose tensor ranks share the model: its setup, and the bytes that it should send.
 
 use super::formulas;
-use anyhow::Result;
-use kit::parity;
 use kit::report;
 use kit::show::{Screen, thousands};
-use shardlab::comm::Comm;
 use shardlab::data::Corpus;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::tensor::padded;
 use shardlab::parallel::zero::Stage;
-use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::plan::Shards;
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, Training};
@@ -67,17 +63,4 @@ pub fn expected_bytes(training: &mut Training) -> (String, f64) {
         ),
     };
     (words, layers + data + norm)
-}
-
-/// Trains a small model for three steps as the strategy says, and on one rank that takes the
-/// replicas' batches in turn. Returns whether the losses agree; rank 0 prints the check.
-pub fn same_as_one_rank(
-    world: &Comm,
-    screen: &Screen,
-    config: &Config,
-    text: &[u32],
-    strategy: &Strategy,
-    zero: &ZeroConfig,
-) -> Result<bool> {
-    parity::same_as_one_rank(world, screen, config, text, (strategy, zero), false)
 }

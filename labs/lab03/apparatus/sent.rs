@@ -1,44 +1,19 @@
-//! The training, and what is watched and said meanwhile.
+//! What the gradients of a step should send.
 
-use super::broken::Drawn;
 use crate::flags::Args;
 use anyhow::Result;
-use kit::{Evaluator, Journal, Symptoms, report};
+use kit::{Evaluator, Journal, report};
 use shardlab::comm;
 use shardlab::comm::algorithms::{Algorithm, Task};
 use shardlab::parallel::zero::Zero;
-use shardlab::train::Training;
-
-/// Takes the steps of `training`, and watches them.
-pub fn train(
-    args: &Args,
-    training: &mut Training,
-    evaluator: &Evaluator,
-    journal: &mut Journal,
-) -> Result<Symptoms> {
-    let Evaluator { config, corpus, comm, .. } = *evaluator;
-    expect(args, &training.zero, evaluator, journal)?;
-    let mut symptoms = Symptoms::of(args.broken);
-    training.whole(|gpt| evaluator.run(gpt, 0, journal))?;
-    symptoms.look(comm, training.zero.params(), 0)?;
-
-    for step in 0..config.steps {
-        let before = comm.total_traffic();
-        let mut drawn = Drawn::of(&mut symptoms, config, comm.rank());
-        let taken = training.step_with(&corpus.train, step, &mut drawn)?;
-        let sent = comm.total_traffic() - before;
-        let step = step + 1;
-        journal.step(step, &taken, sent)?;
-        if evaluator.eval.due.after(step) {
-            training.whole(|gpt| evaluator.run(gpt, step, journal))?;
-        }
-        symptoms.look(comm, training.zero.params(), step)?;
-    }
-    Ok(symptoms)
-}
 
 /// What the gradients of a step should send, and how long that takes on a link.
-fn expect(args: &Args, zero: &Zero, evaluator: &Evaluator, journal: &mut Journal) -> Result<()> {
+pub fn expect(
+    args: &Args,
+    zero: &Zero,
+    evaluator: &Evaluator,
+    journal: &mut Journal,
+) -> Result<()> {
     let comm = evaluator.comm;
     let buckets = zero.buckets();
     if let Some(algorithm) = args.all_reduce {
