@@ -8,11 +8,11 @@ use crate::lesson::{around_the_ring, compare_with_all_gather};
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
 use kit::place::{Place, Seat, seats};
-use kit::show::{Screen, table};
-use kit::{Beside, Checks, Lesson, report};
+use kit::show::table;
+use kit::{Beside, Checks, LabRun, report};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Starts the ranks, and runs the lab on each.
 ///
@@ -21,16 +21,19 @@ use std::path::Path;
 pub fn run(args: Args) -> Result<()> {
     let ranks = launch::ranks(args.ranks, 4)?;
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
-    let screen = Screen::detect(args.ascii);
-    let options = args.comm.options(Path::new("runs/lab00"));
+    let folder = PathBuf::from("runs/lab00");
+    let run = LabRun {
+        ranks,
+        ..LabRun::plain("lab00", args.ascii, folder, &args.comm)?
+    };
     // Starts the ranks: threads of this process, or one in each process of a launcher. Each of them
     // runs `one_rank`.
-    kit::run(ranks, &options, |comm| one_rank(&args, &screen, &comm))
+    run.on_ranks(|comm, checks| one_rank(&args, &run, comm, checks))
 }
 
 // ANCHOR: one_rank
-/// One rank's work. Returns the checks that failed.
-fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
+/// One rank's work, and its checks.
+fn one_rank(args: &Args, run: &LabRun, comm: &Comm, checks: &mut Checks) -> Result<()> {
     // The number that this rank claims to have.
     let mut number = comm.rank() as u64;
     if args.broken == Some(Break::DuplicateRank) && comm.rank() == comm.size() - 1 {
@@ -48,12 +51,12 @@ fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
     let beside = compare_with_all_gather(comm, number)?;
 
     if comm.rank() == 0 {
-        introduce(args, screen, comm, &places, &seats, &numbers)?;
+        introduce(args, run, comm, &places, &seats, &numbers)?;
     }
     if !args.info {
-        ring::show(screen, comm, &seen)?;
+        ring::show(&run.screen, comm, &seen)?;
     }
-    check(screen, comm, beside, &numbers, seen)
+    check(run, comm, checks, beside, &numbers, seen)
 }
 // ANCHOR_END: one_rank
 
@@ -61,7 +64,7 @@ fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
 /// thread.
 fn introduce(
     args: &Args,
-    screen: &Screen,
+    run: &LabRun,
     comm: &Comm,
     places: &[Place],
     seats: &[Seat],
@@ -73,19 +76,20 @@ fn introduce(
         Some(path) => Some(info::save_environment(&job, path)?),
         None => None,
     };
-    screen.say(Lesson::of("lab00")?.heading(screen, None));
+    let screen = &run.screen;
+    run.heading(None);
     if args.info {
         info::show(screen, comm, &job, places, (seats[0], saved))?;
     } else {
-        report::ranks(screen, comm.size());
+        report::ranks(screen, run.ranks);
         let nodes = in_nodes(job.hosts.len());
         let room = format!("{nodes} with room for {} ranks: {}", job.room(), job.per_node_from);
-        screen.say(screen.row("job", &room));
+        run.row("job", &room);
         for said in &job.said {
-            screen.say(screen.row("note", said));
+            run.row("note", said);
         }
         if let Some(saved) = saved {
-            screen.say(screen.row("jobenv", &saved));
+            run.row("jobenv", &saved);
         }
         screen.say("");
     }
@@ -111,12 +115,13 @@ fn introduce(
 /// The checks, for the reader and for the exit code. `numbers` are every rank's, `seen` what this
 /// rank saw in the ring.
 fn check(
-    screen: &Screen,
+    run: &LabRun,
     comm: &Comm,
+    checks: &mut Checks,
     beside: Beside,
     numbers: &[u64],
     mut seen: Vec<u64>,
-) -> Result<Vec<String>> {
+) -> Result<()> {
     let size = comm.size() as u64;
     seen.sort_unstable();
     let complete = seen.iter().copied().eq(0..size);
@@ -126,10 +131,9 @@ fn check(
     comm.all_reduce(&mut sums, Reduce::Sum)?;
     let [sum_of_numbers, sum_of_sizes, complete_rings] = sums;
     if comm.rank() != 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    screen.say("");
-    let mut checks = Checks::new(screen);
+    run.screen.say("");
     checks.beside("ring", beside);
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
@@ -162,12 +166,8 @@ fn check(
         &format!("found {sum_of_numbers}"),
         &otherwise,
     );
-    let failed = checks.failed();
-    if failed.is_empty() {
-        let more = "More: --info, --ranks 7, --break duplicate-rank";
-        screen.say(Lesson::of("lab00")?.ending(screen, more));
-    }
-    Ok(failed)
+    checks.end_with("More: --info, --ranks 7, --break duplicate-rank");
+    Ok(())
 }
 
 /// The first eight numbers.

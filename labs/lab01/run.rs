@@ -5,10 +5,10 @@ use crate::apparatus::{Feed, Store, Way, benchmark, breaking, sections};
 use crate::flags::{Args, Study};
 use crate::lesson::compare_all_reduces;
 use anyhow::Result;
-use kit::show::{Screen, bytes_decimal};
-use kit::{Beside, Checks, Lesson, report};
+use kit::show::bytes_decimal;
+use kit::{Checks, LabRun, report};
+use shardlab::comm::Comm;
 use shardlab::comm::algorithms::{Algorithm, Collective};
-use shardlab::comm::{Comm, Options};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,9 +16,7 @@ use std::time::Duration;
 struct Lab {
     study: Study,
     feed: Option<(Feed, Store)>,
-    options: Options,
-    screen: Screen,
-    lesson: Lesson,
+    run: LabRun,
 }
 
 impl Lab {
@@ -42,38 +40,34 @@ pub fn run(args: Args) -> Result<()> {
     let study = args.study.resolve(args.comm.link, args.feed.is_asked_for())?;
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("runs/lab01"));
     let feed = args.feed.resolve(study.ranks, &folder)?;
-    let deadline = args.comm.deadline.unwrap_or(Duration::from_secs(10));
-    let options = Options { deadline, ..args.comm.options(&folder) };
-    let mut lesson = Lesson::of("lab01")?;
-    if feed.is_some() {
-        lesson.lab.takeaway = "read ahead, and in few large requests.".into();
-    }
-    let lab = Lab {
-        study,
-        feed,
-        options,
-        screen: Screen::detect(args.ascii),
-        lesson,
+    let mut run = LabRun {
+        ranks: study.ranks,
+        ..LabRun::plain("lab01", args.ascii, folder, &args.comm)?
     };
+    run.options.deadline = args.comm.deadline.unwrap_or(Duration::from_secs(10));
+    if feed.is_some() {
+        run.lesson.lab.takeaway = "read ahead, and in few large requests.".into();
+    }
+    let lab = Lab { study, feed, run };
     if let Some(path) = &lab.study.flags.json {
         benchmark::ensure_writable(path, lab.study.timed || lab.study.flags.simulate.is_some())?;
     }
-    kit::run(lab.study.ranks, &lab.options, |comm| one_rank(&lab, &comm))
+    lab.run.on_ranks(|comm, checks| one_rank(&lab, comm, checks))
 }
 
-/// One rank's work: the sections that the flags ask for, then the checks. Returns the checks that
-/// failed.
-fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+/// One rank's work: the sections that the flags ask for, then the checks.
+fn one_rank(lab: &Lab, comm: &Comm, checks: &mut Checks) -> Result<()> {
     let study = &lab.study;
-    let screen = &lab.screen;
+    let screen = &lab.run.screen;
     let flags = &study.flags;
     let story = lab.tells_the_story();
     if comm.rank() == 0 {
         introduce(lab);
     }
     if let Some(broken) = flags.broken {
-        let late = lab.options.notice() * 5 / 2; // long enough for the notice that a rank is late
-        return breaking::run(comm, screen, broken, late);
+        // Long enough for the notice that a rank is late.
+        let late = lab.run.options.notice() * 5 / 2;
+        return breaking::run(comm, screen, broken, late, checks);
     }
     if story || study.all {
         sections::pictures(study, screen, comm)?;
@@ -103,37 +97,11 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         fed = Some(sections::feed(screen, comm, *how, store)?);
     }
     let beside = compare_all_reduces(comm)?;
-    check(lab, comm, &counts, beside, fed)
-}
-
-fn introduce(lab: &Lab) {
-    let screen = &lab.screen;
-    screen.say(lab.lesson.heading(screen, None));
-    report::ranks(screen, lab.study.ranks);
-    if let Some(link) = lab.study.link {
-        let speed = bytes_decimal(link.bandwidth);
-        let latency = screen.seconds(link.latency);
-        let words = format!("simulated, one for each rank: {speed}/s, {latency}");
-        screen.say(screen.row("link", &words));
-    }
-    if lab.study.ranks == 1 {
-        screen.say(screen.row("", "one rank has no other rank to talk to; give --ranks 2 or more"));
-    }
-}
-
-/// The checks, for the reader and for the exit code.
-fn check(
-    lab: &Lab,
-    comm: &Comm,
-    counts: &[Count],
-    beside: Beside,
-    fed: Option<bool>,
-) -> Result<Vec<String>> {
     if comm.rank() != 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    lab.screen.say("");
-    let mut checks = Checks::new(&lab.screen);
+
+    screen.say("");
     checks.beside("all-reduce", beside);
     let all = counts.len();
     let right = counts.iter().filter(|count| count.right).count();
@@ -158,11 +126,23 @@ fn check(
             "a rank got the batch of a different rank",
         );
     }
-    let failed = checks.failed();
-    if failed.is_empty() {
-        let more = "More: --rounds, --bench, --simulate 768, --collective all, --feed readers 2";
-        lab.screen
-            .say(lab.lesson.ending(&lab.screen, if lab.tells_the_story() { more } else { "" }));
+    let more = "More: --rounds, --bench, --simulate 768, --collective all, --feed readers 2";
+    checks.end_with(if story { more } else { "" });
+    Ok(())
+}
+
+fn introduce(lab: &Lab) {
+    let run = &lab.run;
+    let screen = &run.screen;
+    run.heading(None);
+    report::ranks(screen, lab.study.ranks);
+    if let Some(link) = lab.study.link {
+        let speed = bytes_decimal(link.bandwidth);
+        let latency = screen.seconds(link.latency);
+        let words = format!("simulated, one for each rank: {speed}/s, {latency}");
+        run.row("link", &words);
     }
-    Ok(failed)
+    if lab.study.ranks == 1 {
+        run.row("", "one rank has no other rank to talk to; give --ranks 2 or more");
+    }
 }

@@ -6,19 +6,17 @@ use crate::flags::Args;
 use crate::lesson::compare_steps;
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
-use kit::show::{self, Screen, thousands};
-use kit::{Beside, Checks, Lesson, Symptoms, report};
+use kit::show::{self, thousands};
+use kit::{Checks, LabRun, report};
 use shardlab::comm::Comm;
 use shardlab::launch;
-use shardlab::model::LinearStack;
 use shardlab::train::all_hashes;
 
 /// All ranks read this, and none changes it.
 struct Lab {
     args: Args,
     config: MlpConfig,
-    screen: Screen,
-    lesson: Lesson,
+    run: LabRun,
 }
 
 /// Checks the flags, starts the ranks, and runs the lab on each.
@@ -28,87 +26,48 @@ struct Lab {
 pub fn run(args: Args) -> Result<()> {
     let config = args.train.resolve(launch::ranks(args.train.ranks, 2)?, "lab02")?;
     ensure_ranks_can_differ(args.broken.is_some(), config.ranks)?;
-    let lab = Lab {
-        config,
-        screen: Screen::detect(args.train.run.ascii),
-        lesson: Lesson::of("lab02")?,
-        args,
-    };
-    let free = launch::free_memory(launch::ranks_here(lab.config.ranks));
-    if lab.args.train.run.dry_run {
+    let run = LabRun { ranks: config.ranks, ..LabRun::of("lab02", &args.train.run)? };
+    let lab = Lab { args, config, run };
+    let free = lab.run.free_memory();
+    if lab.run.is_dry {
         if launch::is_first_process() {
             introduce(&lab);
-            dry_run(&lab.screen, &lab.config, free);
+            dry_run(&lab.run.screen, &lab.config, free);
         }
         return Ok(());
     }
     if let Some(free) = free {
         lab.config.ensure_fits(free)?;
     }
-    let options = lab.args.train.run.comm.options(&lab.config.out);
-    kit::run(lab.config.ranks, &options, |comm| one_rank(&lab, &comm))
+    lab.run.on_ranks(|comm, checks| one_rank(&lab, comm, checks))
 }
 
-/// One rank's part, from the first check to the last. Returns what the checks found wrong.
-fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
-    let mut journal = Iterations::new(comm, &lab.config, &lab.args.train.log, &lab.screen)?;
+/// One rank's part, from the first check to the last.
+fn one_rank(lab: &Lab, comm: &Comm, checks: &mut Checks) -> Result<()> {
+    let Lab { args, config, run } = lab;
+    let screen = &run.screen;
+    let mut journal = Iterations::new(comm, config, &args.train.log, screen)?;
     if comm.rank() == 0 {
         introduce(lab);
     }
-    let beside = compare_steps(comm, &lab.config)?;
-    let same_as_one_rank = compare_with_one_rank(&lab.config, &lab.screen, comm)?;
-    if comm.rank() == 0 && lab.args.train.log.all {
-        legend(&lab.screen);
+    let beside = compare_steps(comm, config)?;
+    let same_as_one_rank = compare_with_one_rank(config, screen, comm)?;
+    if comm.rank() == 0 && args.train.log.all {
+        legend(screen);
     }
-    let model = lab.config.model()?;
+    let model = config.model()?;
     // Each rank starts with its own random seed; the broadcast makes them one model.
-    model.params.allocate(lab.config.seed_of(comm.rank()));
-    let symptoms = train(&lab.config, lab.args.broken, comm, &model, &mut journal)?;
+    model.params.allocate(config.seed_of(comm.rank()));
+    let symptoms = train(config, args.broken, comm, &model, &mut journal)?;
     journal.show()?;
-    check(lab, comm, &model, &journal, (beside, same_as_one_rank), &symptoms)
-}
-
-fn introduce(lab: &Lab) {
-    let screen = &lab.screen;
-    let config = &lab.config;
-    screen.say(lab.lesson.heading(screen, None));
-    report::ranks(screen, config.ranks);
-    let arrow = if screen.ascii { " -> " } else { " → " };
-    let widths = config
-        .widths()
-        .iter()
-        .map(|&n| thousands(n as u64))
-        .collect::<Vec<_>>()
-        .join(arrow);
-    let parameters = thousands(config.parameters() as u64);
-    let model = format!("linear, {widths}: {parameters} parameters");
-    screen.say(screen.row("model", &model));
-    let steps = format!(
-        "{} of {} x {} samples, {} of them warm-up; Adam, lr {}",
-        config.steps, config.ranks, config.batch, config.warmup_iters, config.lr
-    );
-    screen.say(screen.row("steps", &steps));
-}
-
-/// The checks, for the reader and for the exit code.
-fn check(
-    lab: &Lab,
-    comm: &Comm,
-    model: &LinearStack,
-    journal: &Iterations,
-    (beside, same_as_one_rank): (Beside, bool),
-    symptoms: &Symptoms,
-) -> Result<Vec<String>> {
     let hashes = all_hashes(comm, &model.params)?;
     let drawn = symptoms.drawn_by_all(comm)?;
     if comm.rank() != 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    let screen = &lab.screen;
-    let config = &lab.config;
+
     screen.say("");
     symptoms.show(screen, "samples", config.samples());
-    let mut checks = Checks::new(screen);
     checks.beside("steps", beside);
     checks.one_model(&hashes);
     checks.own_data(&drawn, config.steps * config.batch, "samples");
@@ -129,12 +88,28 @@ fn check(
         checks.check(last < first, "the loss fell", &result, "the loss did not fall");
     }
     checks.parity(same_as_one_rank, comm.size());
-    let failed = checks.failed();
-    if failed.is_empty() {
-        screen.say(lab.lesson.ending(
-            screen,
-            "More: --all for the curves, --ranks 4, --break no-average, --dry-run",
-        ));
-    }
-    Ok(failed)
+    checks.end_with("More: --all for the curves, --ranks 4, --break no-average, --dry-run");
+    Ok(())
+}
+
+fn introduce(lab: &Lab) {
+    let Lab { config, run, .. } = lab;
+    let screen = &run.screen;
+    run.heading(None);
+    report::ranks(screen, config.ranks);
+    let arrow = if screen.ascii { " -> " } else { " → " };
+    let widths = config
+        .widths()
+        .iter()
+        .map(|&n| thousands(n as u64))
+        .collect::<Vec<_>>()
+        .join(arrow);
+    let parameters = thousands(config.parameters() as u64);
+    let model = format!("linear, {widths}: {parameters} parameters");
+    run.row("model", &model);
+    let steps = format!(
+        "{} of {} x {} samples, {} of them warm-up; Adam, lr {}",
+        config.steps, config.ranks, config.batch, config.warmup_iters, config.lr
+    );
+    run.row("steps", &steps);
 }
