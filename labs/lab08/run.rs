@@ -1,32 +1,25 @@
 //! What runs in the lab, and in which order.
 
-use crate::apparatus::{self, Counts, Job, Metrics, Poison, Run, Training, Way, spikes};
+use crate::apparatus::{self, Job, Metrics, Poison, Run, Training, Way, spikes};
 use crate::flags::{Args, Break, Mode, Policy};
 use crate::lesson::compare_with_the_trainer;
 use crate::skipping::Ranges;
 use anyhow::Result;
 use kit::show::{Screen, thousands};
-use kit::{Beside, Checks, Footprint, Lesson, report};
+use kit::{Checks, Footprint, LabRun, report};
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
 
-struct Lab {
-    job: Job,
-    lesson: Lesson,
-}
-
 /// Runs the lab as its flags say.
 pub fn run(args: Args) -> Result<()> {
-    let screen = Screen::detect(args.run.ascii);
-    let lesson = Lesson::of("lab08")?;
+    let run = LabRun::of("lab08", &args.run)?;
     let flags = args.survive;
-    let folder = args.run.folder("lab08");
     if let Some(file) = &flags.find_spikes {
-        let file = file.clone().unwrap_or_else(|| folder.join(apparatus::METRICS));
-        return Ok(spikes::report(&screen, &file)?);
+        let file = file.clone().unwrap_or_else(|| run.folder.join(apparatus::METRICS));
+        return Ok(spikes::report(&run.screen, &file)?);
     }
     let corpus = args.train.data.corpus()?;
     let strategy = match args.strategy.strategy {
@@ -50,51 +43,45 @@ pub fn run(args: Args) -> Result<()> {
     };
     let (draws, ranges) = flags.resolve(&config)?;
     let poison = Poison { draws, vocabulary: config.shape.vocabulary };
-    let free = launch::free_memory(launch::ranks_here(ranks));
-    Footprint::new(&config).ensure_fits(free)?;
-    let options = args.run.comm.options(&folder);
-    let lab = Lab {
-        job: Job {
-            flags,
-            config,
-            strategy,
-            poison,
-            ranges,
-            corpus,
-            screen,
-            folder,
-        },
-        lesson,
+    let run = LabRun { ranks, ..run };
+    run.ensure_fits(&Footprint::new(&config))?;
+    let job = Job {
+        flags,
+        config,
+        strategy,
+        poison,
+        ranges,
+        corpus,
+        screen: run.screen.clone(),
+        folder: run.folder.clone(),
     };
     // A restarted job has been introduced.
     if launch::is_first_process() && kit::restart_count() == 0 {
-        introduce(&lab);
+        introduce(&run, &job);
     }
-    if args.run.dry_run {
+    if run.is_dry {
         return Ok(());
     }
-    kit::run(ranks, &options, |comm| {
-        let result = match lab.job.flags.mode() {
-            Mode::Story => story(&lab.job, &comm),
-            Mode::Once => apparatus::once(&lab.job, &comm),
-            Mode::Restart => apparatus::restart(&lab.job, &comm),
-            Mode::Stall => apparatus::stall(&lab.job, &comm),
+    run.train(&job.config, |comm, checks| {
+        checks.end_with(
+            "More: --find-spikes FILE, --policy one-batch, --log, --fp16, --break one-rank",
+        );
+        match job.flags.mode() {
+            Mode::Story => story(&job, comm, checks),
+            Mode::Once => apparatus::once(&job, comm, checks),
+            Mode::Restart => apparatus::restart(&job, comm, checks),
+            Mode::Stall => apparatus::stall(&job, comm, checks),
             Mode::Scaling => {
-                apparatus::scaling(&lab.job, &comm, lab.job.flags.broken == Some(Break::ClipFirst))
+                let clip_first = job.flags.broken == Some(Break::ClipFirst);
+                apparatus::scaling(&job, comm, clip_first, checks)
             }
-        };
-        result.map_err(|error| kit::explain(&lab.job.config, error))
-    })?;
-    let more = "More: --find-spikes FILE, --policy one-batch, --log, --fp16, --break one-rank";
-    if launch::is_first_process() {
-        lab.job.screen.say(lab.lesson.ending(&lab.job.screen, more));
-    }
-    Ok(())
+        }
+    })
 }
 
 // ANCHOR: story
-/// One rank's part. Returns what the checks found wrong.
-fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
+/// One rank's part, and its checks.
+fn story(job: &Job, comm: &Comm, checks: &mut Checks) -> Result<()> {
     // A run with bad batches. It saves checkpoints, and writes its losses to the metrics file.
     let checkpoints = apparatus::checkpoints(job, comm)?;
     let mut metrics = Metrics::create(job, comm)?;
@@ -113,7 +100,7 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     // The spikes in the file, and the steps to skip. Rank 0 reads the file for all ranks.
     let (spikes, ranges) = spikes::agree(comm, &metrics.path)?;
     let Some((first, _)) = ranges.ends().next() else {
-        return apparatus::report_no_spike(job, comm, &damaged);
+        return apparatus::report_no_spike(job, comm, &damaged, checks);
     };
 
     // The same run without these steps, from the last checkpoint before them.
@@ -133,7 +120,7 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         let resumed = format!("from step {from} with {}", spikes::flag(&spikes));
         format!("\n{spikes_found}\n{}", screen.row("resume", &resumed))
     };
-    compare_ways(job, comm, [&damaged, &skipped], (&ranges, from), again, shown)
+    compare_ways(job, comm, [&damaged, &skipped], (&ranges, from), again, shown, checks)
 }
 
 /// Two more ways to skip, a run without bad batches, and a run that skips and was never stopped,
@@ -145,7 +132,8 @@ fn compare_ways(
     (ranges, from): (&Ranges, usize),
     again: impl Fn(&Way) -> Result<Run>,
     shown: impl FnOnce(&Screen) -> String,
-) -> Result<Vec<String>> {
+    checks: &mut Checks,
+) -> Result<()> {
     let one_batch = again(&Way::skip(Policy::OneBatch, ranges))?;
     let auto = again(&Way::skip(Policy::Auto, ranges))?;
     // Up to its checkpoint, the damaged run had no bad batch either.
@@ -161,24 +149,13 @@ fn compare_ways(
     let bitwise =
         !comm.any(skipped.state != unstopped.state || skipped.steps != unstopped.steps)?;
     if comm.rank() > 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let screen = &job.screen;
     screen.say(apparatus::overlaid(screen, damaged, skipped, from));
     screen.say(shown(screen));
     screen.say(format!("\n{}\n", apparatus::compared(job, ranges, &runs)));
-    Ok(check(job, ranges, &runs, bitwise, beside))
-}
 
-/// Runs the checks, for the reader and for the exit code.
-fn check(
-    job: &Job,
-    ranges: &Ranges,
-    runs: &[(&str, &Run, Counts)],
-    bitwise: bool,
-    beside: Beside,
-) -> Vec<String> {
-    let mut checks = Checks::new(&job.screen);
     checks.beside("losses around a skip", beside);
     let bad = job.poison.steps(&job.config);
     let found = ranges
@@ -199,34 +176,34 @@ fn check(
         );
     }
     let (_, skipped, counts) = &runs[1];
-    counts.check(&mut checks, job, whole || !job.corpus.own);
+    counts.check(checks, job, whole || !job.corpus.own);
     checks.check_bits(
         bitwise,
         "resumed at a checkpoint = trained without a stop",
         "a resumed run is not the run that was never stopped",
     );
     checks.one_model(&skipped.models);
-    checks.failed()
+    Ok(())
 }
 
-fn introduce(lab: &Lab) {
-    let Job { screen, config, poison, .. } = &lab.job;
+fn introduce(run: &LabRun, job: &Job) {
+    let Job { screen, config, poison, .. } = job;
     let dot = screen.separator();
     let shape = &config.shape;
-    screen.say(lab.lesson.heading(screen, None));
+    run.heading(None);
     report::ranks(screen, config.ranks);
     let parameters = thousands(shape.parameters());
     let model =
         format!("{} layers{dot}{} wide{dot}{parameters} parameters", shape.layers, shape.embd);
-    screen.say(screen.row("model", &model));
+    run.row("model", &model);
     let bad = match poison.steps(config) {
         bad if bad.is_empty() => "no text is random".to_string(),
         bad => format!("steps {} to {} have random text", bad.start(), bad.end()),
     };
-    screen.say(screen.row(
+    run.row(
         "steps",
         &format!("{} x {} micro-batches; {bad}", config.steps, config.grad_accum),
-    ));
+    );
     report::precision(screen, config);
     screen.say("");
 }

@@ -5,8 +5,8 @@ use crate::flags::{self, Args, Break};
 use crate::lesson;
 use anyhow::Result;
 use kit::flags::ensure_runs;
-use kit::show::{Screen, significant, thousands};
-use kit::{Beside, Checks, Lesson, progress};
+use kit::show::{significant, thousands};
+use kit::{Checks, LabRun, progress};
 use shardlab::checkpoint::universal::{Universal, slices};
 use shardlab::checkpoint::{Claim, rank_file};
 use shardlab::comm::Comm;
@@ -23,8 +23,7 @@ struct Lab {
     sequences: usize,
     config: Config,
     corpus: Corpus,
-    screen: Screen,
-    lesson: Lesson,
+    run: LabRun,
 }
 
 /// Trains, saves and resumes, or rebuilds the conversion that failed.
@@ -32,10 +31,9 @@ struct Lab {
 /// # Errors
 /// If flags contradict each other, a rank fails, or a check finds something wrong.
 pub fn run(mut args: Args) -> Result<()> {
-    let screen = Screen::detect(args.run.ascii);
-    let lesson = Lesson::of("lab09")?;
+    let run = LabRun::of("lab09", &args.run)?;
     if args.padding || args.plot || args.broken == Some(Break::Strip) {
-        return incident(&args, &screen, &lesson);
+        return incident(&args, &run);
     }
     flags::ensure_saves(&args)?;
     // 60 sequences per step: each number of ranks up to 6 divides them.
@@ -58,43 +56,39 @@ pub fn run(mut args: Args) -> Result<()> {
             format!("these jobs take up to {ranks} ranks, and the launcher started {started}");
         return Err(BadInput::new(what, "start more, or choose --from and --to").into());
     }
-    let lab = Lab { args, sequences, config, corpus, screen, lesson };
+    let run = LabRun { ranks: started, ..run };
+    let lab = Lab { args, sequences, config, corpus, run };
     if launch::is_first_process() {
         introduce(&lab);
     }
-    if lab.args.run.dry_run {
+    if lab.run.is_dry {
         return Ok(());
     }
-    let folder = lab.args.run.folder("lab09");
-    Folders::ensure_own(&folder.join("checkpoints"))?;
-    let options = lab.args.run.comm.options(&folder);
-    launch::one_compute_thread_a_rank();
-    kit::run(started, &options, |comm| {
-        one_rank(&lab, &comm).map_err(|error| kit::explain(&lab.config, error))
-    })
+    Folders::ensure_own(&lab.run.folder.join("checkpoints"))?;
+    lab.run.train(&lab.config, |comm, checks| one_rank(&lab, comm, checks))
 }
 
 /// The failure of the source, in one process. No rank trains.
-fn incident(args: &Args, screen: &Screen, lesson: &Lesson) -> Result<()> {
+fn incident(args: &Args, run: &LabRun) -> Result<()> {
+    let screen = &run.screen;
     if !launch::is_first_process() {
         return Ok(());
     }
-    screen.say(lesson.heading(screen, None));
+    run.heading(None);
     if args.plot {
         screen.say(apparatus::plots(screen));
         return Ok(());
     }
     screen.say(apparatus::tables(screen));
-    let failed =
-        apparatus::incident(screen, &args.run.folder("lab09"), args.broken == Some(Break::Strip))?;
-    kit::ensure_passed(&failed)
+    let strip = args.broken == Some(Break::Strip);
+    kit::ensure_passed(&apparatus::incident(screen, &run.folder, strip)?)
 }
 
-/// One rank's part in all jobs, one after the other. Returns what the checks found wrong.
-fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
-    let args = &lab.args;
+/// One rank's part in all jobs, one after the other, and its checks.
+fn one_rank(lab: &Lab, world: &Comm, checks: &mut Checks) -> Result<()> {
+    let Lab { args, run, .. } = lab;
     let text = &lab.corpus.train[..];
-    let dir = lab.args.run.folder("lab09").join("checkpoints");
+    let dir = run.folder.join("checkpoints");
     let _claim = Claim::take(world, &dir)?;
     if world.rank() == 0 {
         Folders::remove(&dir)?; // an earlier run's
@@ -123,7 +117,7 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
         })?);
     }
     if world.rank() != 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let saved = Universal::open(&universal)?;
     let mut resumed = Vec::new();
@@ -138,10 +132,10 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     for Resumed { job, run, .. } in resumed.iter().filter(|resumed| resumed.job != args.from) {
         jobs.push((job.to_string(), slices(&run.saved)?));
     }
-    lab.screen.say(apparatus::pictures(&lab.screen, &saved, &jobs, &args.slices));
+    run.screen.say(apparatus::pictures(&run.screen, &saved, &jobs, &args.slices));
     let steps = args.save_after + 1..=args.steps;
-    lab.screen
-        .say(apparatus::losses(&lab.screen, steps, &args.from, &first, &resumed));
+    run.screen
+        .say(apparatus::losses(&run.screen, steps, &args.from, &first, &resumed));
     // Slices of tensor ranks do not follow each other, pipeline ranks have other parameters, and
     // without ZeRO nobody has slices.
     let beside = if job::slices_follow_each_other(&args.from) {
@@ -157,7 +151,12 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     } else {
         None
     };
-    Ok(check(lab, &saved, &first, &resumed, beside))
+    if let Some(beside) = beside {
+        checks.beside("parameters and slices", beside);
+    }
+    check(lab, checks, &saved, &first, &resumed);
+    checks.end_with("More: --slices blocks.0.fc.weight, --padding, --to dp=5, --break first-data");
+    Ok(())
 }
 
 /// Runs a job on the first ranks of the world. All ranks wait until it has ended.
@@ -175,18 +174,8 @@ fn files(run: &Run, ranks: usize) -> std::io::Result<Vec<Vec<u8>>> {
     (0..ranks).map(read).collect()
 }
 
-/// The checks, for the reader and for the exit code.
-fn check(
-    lab: &Lab,
-    saved: &Universal,
-    first: &Run,
-    resumed: &[Resumed],
-    beside: Option<Beside>,
-) -> Vec<String> {
-    let mut checks = Checks::new(&lab.screen);
-    if let Some(beside) = beside {
-        checks.beside("parameters and slices", beside);
-    }
+/// Is the saved model whole, and did every job continue it?
+fn check(lab: &Lab, checks: &mut Checks, saved: &Universal, first: &Run, resumed: &[Resumed]) {
     let numel = lab.config.shape.parameters();
     let jobs = lab.args.to.len();
     let whole: usize = saved
@@ -223,28 +212,22 @@ fn check(
         let what = format!("{job}, saved and resumed: the same bits");
         checks.check(run.has_bits_of(first), &what, "", "the same ranks continue with other bits");
     }
-    let failed = checks.failed();
-    if failed.is_empty() {
-        let more = "More: --slices blocks.0.fc.weight, --padding, --to dp=5, --break first-data";
-        lab.screen.say(lab.lesson.ending(&lab.screen, more));
-    }
-    failed
 }
 
 fn introduce(lab: &Lab) {
-    let Lab { args, screen, config, .. } = lab;
-    screen.say(lab.lesson.heading(screen, None));
+    let Lab { args, run, config, .. } = lab;
+    run.heading(None);
     let shape = &config.shape;
-    let dot = screen.separator();
+    let dot = run.screen.separator();
     let model = format!(
         "{} layers{dot}{} wide{dot}{} parameters",
         shape.layers,
         shape.embd,
         thousands(shape.parameters())
     );
-    screen.say(screen.row("model", &model));
+    run.row("model", &model);
     let batch = format!("{} sequences per step, the same for any number of ranks", lab.sequences);
-    screen.say(screen.row("batch", &batch));
+    run.row("batch", &batch);
     let ranks = |job: &Strategy| {
         format!("{job} ({} rank{})", job.ranks(), if job.ranks() == 1 { "" } else { "s" })
     };
@@ -254,6 +237,6 @@ fn introduce(lab: &Lab) {
         args.steps,
         args.save_after
     );
-    screen.say(screen.row("saves", &saves));
-    screen.say(screen.row("resume", &args.to.iter().map(ranks).collect::<Vec<_>>().join(dot)));
+    run.row("saves", &saves);
+    run.row("resume", &args.to.iter().map(ranks).collect::<Vec<_>>().join(dot));
 }

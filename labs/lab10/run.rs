@@ -8,8 +8,8 @@ use crate::flags::{Args, Break, LibraryFlags};
 use crate::lesson::compare_losses;
 use anyhow::Result;
 use kit::OtherWork;
-use kit::show::{self, Screen, complain, thousands};
-use kit::{Beside, Checks, Lesson, Peaks, report};
+use kit::show::{self, complain, thousands};
+use kit::{Beside, Checks, LabRun, Peaks, report};
 use shardlab::launch;
 use shardlab::parallel::zero::Stage;
 
@@ -20,8 +20,7 @@ struct Lab {
     /// Whether the user or a launcher chose the number of ranks.
     is_fixed: bool,
     harness: Harness,
-    screen: Screen,
-    lesson: Lesson,
+    run: LabRun,
 }
 
 /// Trains under each strategy and compares them, or does what the flags ask for instead.
@@ -29,18 +28,17 @@ struct Lab {
 /// # Errors
 /// If the flags do not fit together, no strategy can run, or a check fails.
 pub fn run(args: Args) -> Result<()> {
-    let screen = Screen::detect(args.run.ascii);
-    let lesson = Lesson::of("lab10")?;
+    let run = LabRun::of("lab10", &args.run)?;
     let flags = args.library;
     if flags.source {
         if launch::is_first_process() {
-            screen.say(apparatus::source::note(&screen));
+            run.screen.say(apparatus::source::note(&run.screen));
         }
         return Ok(());
     }
-    let options = args.run.comm.options(&args.run.folder("lab10"));
     let reads_ungathered = flags.broken == Some(Break::Ungathered);
     let repeats = if flags.finale { 2 } else { 5 };
+    let options = run.options.clone();
     let harness = Harness { options, repeats, seed: 1337, limit: None, reads_ungathered };
     let model = if flags.finale {
         Model::larger()
@@ -54,7 +52,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     if flags.life_cycle {
         if launch::is_first_process() {
-            screen.say(apparatus::life_cycle(&screen, &model.name, &model.shape));
+            run.screen.say(apparatus::life_cycle(&run.screen, &model.name, &model.shape));
         }
         return Ok(());
     }
@@ -71,25 +69,25 @@ pub fn run(args: Args) -> Result<()> {
     let asked = given.map(|given| given.ranks()).or(args.ranks);
     let ranks = launch::ranks(asked, default)?;
     let is_fixed = asked.is_some() || launch::is_mpi();
-    let lab = Lab { flags, model, ranks, is_fixed, harness, screen, lesson };
+    let lab = Lab { flags, model, ranks, is_fixed, harness, run };
     if lab.flags.broken == Some(Break::LocalAsGlobal) {
-        return lab.walk_local_as_global(args.run.dry_run);
+        return lab.walk_local_as_global();
     }
     let own = lab.flags.own_strategy(given, lab.ranks)?;
     let data_parallel = Candidate::new(ranks, [1, 1], Stage::Ddp, 1);
     if lab.flags.emit_deepspeed {
         let strategy = own.unwrap_or(data_parallel);
-        return print_deepspeed(&lab.screen, &strategy, lab.flags.batch, lab.flags.dtype);
+        return print_deepspeed(&lab.run.screen, &strategy, lab.flags.batch, lab.flags.dtype);
     }
     if lab.flags.generation.asked() {
         return lab.generate(own.unwrap_or(data_parallel));
     }
-    compare_strategies(&lab, own.as_ref(), args.run.dry_run)
+    compare_strategies(&lab, own.as_ref())
 }
 
 /// Trains under each strategy, measures, and checks that all train one rank's model. With a
 /// strategy of the user's `own`, only under that one.
-fn compare_strategies(lab: &Lab, own: Option<&Candidate>, dry_run: bool) -> Result<()> {
+fn compare_strategies(lab: &Lab, own: Option<&Candidate>) -> Result<()> {
     let ranks = lab.ranks;
     let one_rank = Candidate::new(1, [1, 1], Stage::Ddp, 1);
     let (mut strategies, mut left_out) = match own {
@@ -118,7 +116,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Candidate>, dry_run: bool) -> Resu
     if first {
         introduce(lab, &left_out);
     }
-    if dry_run {
+    if lab.run.is_dry {
         return Ok(());
     }
     if first {
@@ -126,7 +124,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Candidate>, dry_run: bool) -> Resu
     }
     let peaks = first.then(Peaks::measure);
     if let Some(peaks) = &peaks {
-        lab.screen.say(lab.screen.row("peaks", &peaks.in_words()));
+        lab.run.screen.say(lab.run.screen.row("peaks", &peaks.in_words()));
     }
     let mut all = Vec::new();
     let watch = OtherWork::watch();
@@ -140,7 +138,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Candidate>, dry_run: bool) -> Resu
         let harness = Harness { limit, ..lab.harness.clone() };
         let measured = run_distributed_benchmark(&harness, &lab.benchmark(&strategy))?;
         if first && own.is_some() {
-            as_the_source_prints(&lab.screen, &strategy, &measured);
+            as_the_source_prints(&lab.run.screen, &strategy, &measured);
         }
         all.push((strategy, measured));
     }
@@ -164,14 +162,14 @@ fn compare_strategies(lab: &Lab, own: Option<&Candidate>, dry_run: bool) -> Resu
         return Ok(());
     };
     if own.is_some() {
-        lab.screen.say(lab.screen.wrap(apparatus::MEMORY_MEANS, 2));
+        lab.run.screen.say(lab.run.screen.wrap(apparatus::MEMORY_MEANS, 2));
     }
     let most = all.iter().map(|(strategy, _)| strategy.ranks).max();
     compare(lab, &all, watch.remark(launch::ranks_here(most.unwrap_or(1))));
     if let Some(batches) = &batches {
         draw(lab, &all, batches, &peaks);
     }
-    kit::ensure_passed(&check(lab, &all, beside))
+    check(lab, &all, beside)
 }
 
 /// The lesson's losses beside the measured ones, under the strategy where they differ most.
@@ -208,26 +206,31 @@ impl Lab {
     }
 
     /// Lets data ranks alone share the batch, with the mistake: no strategy matters to it.
-    fn walk_local_as_global(&self, dry_run: bool) -> Result<()> {
+    fn walk_local_as_global(&self) -> Result<()> {
         self.flags.ensure_data_ranks_alone()?;
         let LibraryFlags { batch, micro_batches, .. } = self.flags;
         share(batch, self.ranks, micro_batches)?;
         if launch::is_first_process() {
             introduce(self, &[]);
-            self.screen.say("");
+            self.run.screen.say("");
         }
-        if dry_run {
+        if self.run.is_dry {
             return Ok(());
         }
         let options = &self.harness.options;
-        let failed =
-            apparatus::local_as_global(&self.screen, options, self.ranks, batch, micro_batches)?;
+        let failed = apparatus::local_as_global(
+            &self.run.screen,
+            options,
+            self.ranks,
+            batch,
+            micro_batches,
+        )?;
         kit::ensure_passed(&failed)
     }
 
     /// Generates the text that the flags ask for, under the user's strategy or under every one.
     fn generate(&self, own: Candidate) -> Result<()> {
-        let screen = &self.screen;
+        let screen = &self.run.screen;
         let how = &self.flags.generation;
         let text = Job { model: &self.model, how, dtype: self.flags.dtype };
         apparatus::check_reference(text)?;
@@ -249,10 +252,10 @@ impl Lab {
 
 /// Prints the model, the batch, and the strategies that cannot run it.
 fn introduce(lab: &Lab, left_out: &[LeftOut]) {
-    let screen = &lab.screen;
+    let screen = &lab.run.screen;
     let shape = &lab.model.shape;
-    let dot = lab.screen.separator();
-    screen.say(lab.lesson.heading(screen, None));
+    let dot = lab.run.screen.separator();
+    lab.run.heading(None);
     report::ranks(screen, lab.ranks);
     let sizes =
         format!("{} layers{dot}{} heads{dot}{} wide", shape.layers, shape.heads, shape.embd);
@@ -272,25 +275,25 @@ fn introduce(lab: &Lab, left_out: &[LeftOut]) {
 /// Prints what each strategy holds, sends and takes, or which ones fit.
 fn compare(lab: &Lab, all: &[(Candidate, Measured)], busy: Option<String>) {
     let text = match lab.limit() {
-        Some(limit) => apparatus::finale(&lab.screen, all, limit),
-        None => apparatus::compared(&lab.screen, all, busy),
+        Some(limit) => apparatus::finale(&lab.run.screen, all, limit),
+        None => apparatus::compared(&lab.run.screen, all, busy),
     };
-    lab.screen.say(format!("\n{text}"));
+    lab.run.screen.say(format!("\n{text}"));
 }
 
 /// Draws the throughput of strategies and of batch sizes, and the roofline of one rank.
 fn draw(lab: &Lab, all: &[(Candidate, Measured)], batches: &Measured, peaks: &Peaks) {
-    let screen = &lab.screen;
+    let screen = &lab.run.screen;
     screen.say(format!("\n{}", apparatus::throughput(screen, all)));
     screen.say(format!("\n{}", apparatus::over_batches(screen, batches)));
     let points = apparatus::points(&all[0].1, batches);
     screen.say(format!("\n{}", apparatus::roofline(screen, peaks, &points)));
 }
 
-/// Runs the checks. Returns what they found wrong.
-fn check(lab: &Lab, all: &[(Candidate, Measured)], beside: Option<Beside>) -> Vec<String> {
-    lab.screen.say("");
-    let mut checks = Checks::new(&lab.screen);
+/// Runs the checks, and ends the run.
+fn check(lab: &Lab, all: &[(Candidate, Measured)], beside: Option<Beside>) -> Result<()> {
+    lab.run.screen.say("");
+    let mut checks = Checks::new(&lab.run.screen);
     if let Some(beside) = beside {
         checks.beside("losses under each strategy", beside);
     }
@@ -298,10 +301,6 @@ fn check(lab: &Lab, all: &[(Candidate, Measured)], beside: Option<Beside>) -> Ve
     if let Some(limit) = lab.limit() {
         apparatus::check_finale(&mut checks, all, limit);
     }
-    let failed = checks.failed();
-    if failed.is_empty() {
-        let more = "More: --tp 2 --pp 2, --emit-deepspeed, --roofline, --finale, --source";
-        lab.screen.say(lab.lesson.ending(&lab.screen, more));
-    }
-    failed
+    checks.end_with("More: --tp 2 --pp 2, --emit-deepspeed, --roofline, --finale, --source");
+    lab.run.end(checks)
 }

@@ -11,8 +11,8 @@ use kit::show::{folded, significant, thousands};
 use shardlab::comm::Comm;
 use std::time::Instant;
 
-/// Trains once as the flags say. Returns what the checks found wrong. All ranks call it.
-pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
+/// Trains once as the flags say. All ranks call it.
+pub fn once(job: &Job, comm: &Comm, checks: &mut Checks) -> Result<()> {
     let config = &job.config;
     let screen = &job.screen;
     let flags = &job.flags;
@@ -65,20 +65,19 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let run = training.finish(job)?;
     let counts = counts(job, comm, &run, job.ranges.after())?;
     if !speaks {
-        return Ok(Vec::new());
+        return Ok(());
     }
     if !flags.prints_log() && !flags.print_tokens {
         screen.say(format!("\n{}\n", run.curve(screen)));
     }
-    let mut checks = Checks::new(screen);
     checks.one_model(&run.models);
-    counts.check(&mut checks, job, !job.ranges.is_empty() || way.policy == Policy::Auto);
+    counts.check(checks, job, !job.ranges.is_empty() || way.policy == Policy::Auto);
     if flags.log_skipped {
         let run = LoggedRun::of(config);
         let tokens = (trained.0 * run.samples * run.block) as f64 / run.ranks as f64;
-        check_speed(&mut checks, &lines, tokens / trained.1);
+        check_speed(checks, &lines, tokens / trained.1);
     }
-    Ok(checks.failed())
+    Ok(())
 }
 
 /// Checks that the lines with a loss give the run's own speed, and says what a mean over all lines
@@ -101,14 +100,14 @@ fn check_speed(checks: &mut Checks, lines: &[String], expected: f64) {
     );
 }
 
-/// Shows a run without a spike, which needs no second one. Returns what the checks found wrong.
-pub fn report_no_spike(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>> {
+/// Shows a run without a spike, which needs no second one.
+pub fn report_no_spike(job: &Job, comm: &Comm, run: &Run, checks: &mut Checks) -> Result<()> {
     let counts = counts(job, comm, run, 0)?;
     if comm.rank() > 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    job.screen.say(format!("{}\n", run.curve(&job.screen)));
-    let mut checks = Checks::new(&job.screen);
+    job.screen.say(format!("{}
+", run.curve(&job.screen)));
     let bad = !job.poison.steps(&job.config).is_empty();
     if bad && job.corpus.own {
         let why =
@@ -117,8 +116,8 @@ pub fn report_no_spike(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>>
     } else {
         checks.check(!bad, "no spike was found", "", "the bad batches made no spike");
     }
-    counts.check(&mut checks, job, false);
-    Ok(checks.failed())
+    counts.check(checks, job, false);
+    Ok(())
 }
 
 /// Prints the log line of the interval that ends with the last step. Returns it.
