@@ -5,7 +5,8 @@
 //!
 //! - `job.rs`: a model to train, and on what; `models.rs`: models with names
 //! - `networks.rs` and `device.rs`: devices on their network; `cluster_file.rs`: a reader's own, in
-//!   TOML; `collective.rs`: the time of a collective there
+//!   TOML; `collective.rs`: the time of an all-gather or a reduce-scatter there, from the links'
+//!   formulas in `shapes`
 //! - `degrees.rs`: a strategy, and how it is written; `program.rs`: what differs between the
 //!   programs that run it
 //! - `memory.rs`: all bytes of a rank

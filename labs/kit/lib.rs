@@ -1,6 +1,7 @@
 //! What labs use to run and to speak. Each folder is a room, and knows only rooms above it:
 //!
-//! - `process/`: how this process was started, and how it ends
+//! - `process/`: how this process was started, and which signal ends it; exit codes are in the
+//!   library's `launch`
 //! - `show/`: draws plain values
 //! - `machine/`: this one's memory, cores and speed, and where ranks are
 //! - `course/`: what `labs/labs.toml` says of labs, questions before a run, an exercise's check

@@ -106,8 +106,11 @@ pub fn report_no_spike(job: &Job, comm: &Comm, run: &Run, checks: &mut Checks) -
     if comm.rank() > 0 {
         return Ok(());
     }
-    job.screen.say(format!("{}
-", run.curve(&job.screen)));
+    job.screen.say(format!(
+        "{}
+",
+        run.curve(&job.screen)
+    ));
     let bad = !job.poison.steps(&job.config).is_empty();
     if bad && job.corpus.own {
         let why =

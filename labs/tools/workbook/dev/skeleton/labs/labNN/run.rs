@@ -5,10 +5,10 @@ use crate::lesson::{compare_with_all_reduce, sum};
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
 use kit::show::{Screen, table};
-use kit::{Checks, Lesson, report};
+use kit::{Beside, Checks, LabRun, report};
 use shardlab::comm::Comm;
 use shardlab::launch;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Starts the ranks, and runs the lab on each.
 ///
@@ -17,13 +17,13 @@ use std::path::Path;
 pub fn run(args: Args) -> Result<()> {
     let ranks = launch::ranks(args.ranks, 4)?;
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
-    let screen = Screen::detect(args.ascii);
-    let options = args.comm.options(Path::new("runs/labNN"));
-    kit::run(ranks, &options, |comm| one_rank(&args, &screen, &comm))
+    let folder = PathBuf::from("runs/labNN");
+    let run = LabRun { ranks, ..LabRun::plain("labNN", args.ascii, folder, &args.comm)? };
+    run.on_ranks(|comm, checks| one_rank(&args, &run, comm, checks))
 }
 
-/// One rank's work. Returns the checks that failed.
-fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
+/// One rank's work, and its checks.
+fn one_rank(args: &Args, run: &LabRun, comm: &Comm, checks: &mut Checks) -> Result<()> {
     let last = comm.rank() + 1 == comm.size();
     let mine = if last && args.broken == Some(Break::LeftOut) {
         0.0
@@ -34,14 +34,14 @@ fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
     // Of each rank, what it brought and what it has then.
     let mut numbers = vec![0.0; 2 * comm.size()];
     comm.all_gather(&[mine, sum(comm, mine)?], &mut numbers)?;
-    if comm.rank() != 0 {
-        return Ok(Vec::new());
+    if comm.rank() == 0 {
+        run.heading(None);
+        report::ranks(&run.screen, comm.size());
+        run.screen.say("");
+        show(&run.screen, &numbers);
+        check(checks, beside, &numbers);
     }
-    screen.say(Lesson::of("labNN")?.heading(screen, None));
-    report::ranks(screen, comm.size());
-    screen.say("");
-    show(screen, &numbers);
-    check(screen, beside, &numbers)
+    Ok(())
 }
 
 /// TODO: the picture. It makes someone say "now I see it".
@@ -56,9 +56,8 @@ fn show(screen: &Screen, numbers: &[f64]) {
 }
 
 /// TODO: the checks, for the reader and for the exit code: parallel against serial.
-fn check(screen: &Screen, beside: kit::Beside, numbers: &[f64]) -> Result<Vec<String>> {
+fn check(checks: &mut Checks, beside: Beside, numbers: &[f64]) {
     let ranks = numbers.len() as f64 / 2.0;
-    let mut checks = Checks::new(screen);
     checks.beside("sum, TODO,", beside);
     checks.check_equal(
         "the numbers add up",
@@ -66,10 +65,5 @@ fn check(screen: &Screen, beside: kit::Beside, numbers: &[f64]) -> Result<Vec<St
         &numbers[1].to_string(),
         "a rank's number is missing in the sum",
     );
-    let failed = checks.failed();
-    if failed.is_empty() {
-        let more = "More: --ranks 2, --break left-out";
-        screen.say(Lesson::of("labNN")?.ending(screen, more));
-    }
-    Ok(failed)
+    checks.end_with("More: --ranks 2, --break left-out");
 }
