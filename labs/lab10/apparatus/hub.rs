@@ -208,6 +208,31 @@ mod tests {
         assert!(error.contains("\"../a.safetensors\" is not a file of this folder"), "{error}");
     }
 
+    /// A file of an older commit is here, from before: the others come from today's. The hub may
+    /// have changed long ago, and not during the download.
+    #[test]
+    fn a_model_in_parts_of_two_commits_is_refused_once() {
+        let there = tempfile::tempdir().unwrap();
+        for name in ["config.json", "tokenizer.json", ONE] {
+            std::fs::write(there.path().join(name), name).unwrap();
+        }
+        let cache = tempfile::tempdir().unwrap();
+        let here = cache.path().join("models--some--model");
+        let older = here.join("snapshots").join("b9");
+        for folder in [&here.join("refs"), &older] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        std::fs::write(here.join("refs").join("main"), "b9").unwrap();
+        std::fs::write(older.join("tokenizer.json"), "an older one").unwrap();
+        let endpoint = serve(there.path());
+        let error = fetched("some/model", cache.path(), &endpoint).unwrap_err();
+        let says = "parts of more than one commit: it has changed on the hub since its first file";
+        assert!(error.contains(says) && error.contains("\nhelp: run again"), "{error}");
+        let folder = fetched("some/model", cache.path(), &endpoint).unwrap();
+        let tokenizer = std::fs::read_to_string(folder.join("tokenizer.json")).unwrap();
+        assert_eq!(tokenizer, "tokenizer.json");
+    }
+
     #[test]
     fn what_cannot_be_had_is_said() {
         let there = tempfile::tempdir().unwrap();
