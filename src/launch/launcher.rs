@@ -38,6 +38,16 @@ impl Launched {
             ),
         )
     }
+
+    /// The error of a process that MPI finds alone in its world: a different MPI's launcher started
+    /// it. The sentence names the library that the program runs with, as it names itself.
+    #[cfg(any(feature = "mpi", test))]
+    pub(super) fn other_mpi(&self, library: &str) -> BadInput {
+        self.unconnected(
+            &format!("MPI's own world has 1; the program runs with {library}"),
+            "use that MPI's own mpirun, or build in a new target folder with the MPI of this one (cargo clean -p mpi-sys); under Slurm, srun --mpi=pmix for Open MPI, --mpi=pmi2 for MPICH and Intel MPI (srun --mpi=list has what there is)",
+        )
+    }
 }
 
 /// A variable of this process's environment.
@@ -173,6 +183,18 @@ mod tests {
         assert_eq!(found(&srun_pmix), Some(("SLURM_STEP_NUM_TASKS", Some(8), 1)));
         let srun = [("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_PROCID", "7")];
         assert_eq!(found(&srun), Some(("SLURM_STEP_NUM_TASKS", Some(8), 7)));
+    }
+
+    /// A reader learns which MPI the program has, and which launcher is not that MPI's.
+    #[test]
+    fn the_error_of_another_mpis_launcher_names_the_programs_mpi() {
+        let error = of(&[("PMI_SIZE", "2"), ("PMI_RANK", "1")]).unwrap().other_mpi("Open MPI 4.1");
+        let says = "MPICH, Intel MPI or srun started 2 processes (PMI_SIZE is set), but MPI's own \
+                    world has 1; the program runs with Open MPI 4.1";
+        assert_eq!(error.what, says);
+        for part in ["that MPI's own mpirun", "cargo clean -p mpi-sys"] {
+            assert!(error.help.contains(part), "{part}: {}", error.help);
+        }
     }
 
     /// Of each row of the table its size, its rank, or both show who started several processes.

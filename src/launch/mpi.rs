@@ -30,10 +30,7 @@ pub(super) fn connect(
         )
     })?;
     if world.place.size == 1 && launched.size != Some(1) {
-        return Err(launched.unconnected(
-            &format!("MPI's own world has 1; the program runs with {}", world.place.library),
-            "use that MPI's own mpirun, or build in a new target folder with the MPI of this one (cargo clean -p mpi-sys); under Slurm, srun --mpi=pmix for Open MPI, --mpi=pmi2 for MPICH and Intel MPI (srun --mpi=list has what there is)",
-        ));
+        return Err(launched.other_mpi(&world.place.library));
     }
     Ok(Some(world))
 }
