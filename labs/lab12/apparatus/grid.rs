@@ -52,24 +52,24 @@ impl Grid {
         }
     }
 
-    /// The grid, a row for each chunk of queries. A rank's chunks are marked by its number.
+    /// The grid, a row for each chunk of queries. A rank's chunks are marked by its number. Colours
+    /// are ranks' as everywhere: a round has that of the rank whose keys come in it.
     pub fn draw(&self, screen: &Screen) -> String {
         let chunks = self.chunks();
         let dot = screen.either("·", ".");
         let mut lines = vec![screen.title("Which chunks meet, by the round of a ring", 2)];
-        let numbers = (0..chunks).map(|chunk| format!("{:>3}", self.owner(chunk)));
+        let of = |chunk: usize, text: String| screen.rank(self.owner(chunk), text);
+        let numbers = (0..chunks).map(|chunk| of(chunk, format!("{:>3}", self.owner(chunk))));
         lines.push(format!("  keys of rank      {}", numbers.collect::<String>()));
         for queries in 0..chunks {
             let cell = |keys: usize| match self.cell(queries, keys) {
-                Cell::Round(round) => format!("{round:>3}"),
+                Cell::Round(round) => of(keys, format!("{round:>3}")),
                 Cell::OtherDocument => format!("{dot:>3}"),
                 Cell::Future => "   ".to_string(),
             };
             let cells: String = (0..chunks).map(cell).collect();
-            let owner = self.owner(queries);
-            lines.push(
-                format!("  queries of rank {owner} {}", cells.trim_end()).trim_end().to_string(),
-            );
+            let owner = of(queries, format!("rank {}", self.owner(queries)));
+            lines.push(format!("  queries of {owner} {}", cells.trim_end()).trim_end().to_string());
         }
         lines.join("\n")
     }
