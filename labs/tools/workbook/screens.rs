@@ -328,7 +328,7 @@ pub fn hints(screen: &Screen, exercise: &Exercise, read: usize) -> String {
     lines.push(screen.row("more", &format!("{} {more} {}", command(), exercise.name)));
     if read > 1 {
         lines.push(String::new());
-        lines.push(screen.dim(screen.row("before", "")));
+        lines.push(screen.dim(screen.row("before", "hints that you have read, the newest first:")));
     }
     for (i, hint) in newest_first {
         lines.push(screen.dim(screen.row(&format!("{}", i + 1), hint)));
