@@ -43,7 +43,8 @@ FIRST = 1300
 # and all around it, of which mdBook lets one scroll, are asked by how much their content is too wide.
 LOOK = """
     const all = selector => [...document.querySelectorAll(selector)];
-    const low = element => element.getBoundingClientRect().height < 4;
+    const height = element => element.getBoundingClientRect().height;
+    const low = element => height(element) < 4;
     const wide = [];
     for (let e = document.querySelector('main'); e; e = e.parentElement) wide.push(e.scrollWidth - e.clientWidth);
     // In code, marks of Markdown mean something else.
@@ -55,6 +56,8 @@ LOOK = """
         images: all('img').filter(i => !i.complete || i.naturalWidth == 0).map(i => i.src),
         formulas: all('main math').length,
         flat: all('main math').filter(low).map(m => m.textContent),
+        sums: all('.formula math > munderover > mo:first-child, .formula math > munder > mo:first-child')
+            .filter(sign => sign.textContent === '∑' && height(sign) < 2.7 * height(sign.nextElementSibling)).map(sign => sign.closest('math').textContent),
         fractions: all('main mfrac').filter(f => f.getBoundingClientRect().height < 20).map(f => f.textContent),
         pictures: all('main svg.figure').filter(low).length,
         // A link in a picture has no address of its own.
@@ -66,12 +69,20 @@ LOOK = """
     };"""
 
 
-# On a laptop: where the first figure begins, and the outputs that do not fit into their column.
+# On a laptop: where the first figure begins, the outputs that do not fit into their column, and the cells of a table in which a
+# number does not stand in one line.
 LAYOUT = """
     const figure = document.querySelector('main figure');
     const wide = [...document.querySelectorAll('main pre > code:is(.language-text, .output)')]
         .filter(code => code.scrollWidth > code.clientWidth + 1);
+    const tops = cell => {
+        const all = document.createRange();
+        all.selectNodeContents(cell);
+        return new Set([...all.getClientRects()].map(line => Math.round(line.top))).size;
+    };
+    const numbers = [...document.querySelectorAll('main td')].filter(cell => /^\d[\d.,() -]*$/.test(cell.textContent.trim()));
     return {
+        split: numbers.filter(cell => tops(cell) > 1).map(cell => cell.textContent),
         first: figure ? figure.getBoundingClientRect().top + scrollY : Infinity,
         wide: wide.map(code => code.textContent.split('\\n')[0]),
     };"""
@@ -115,6 +126,18 @@ TABLES = """
     const prose = [...document.querySelectorAll('main table')].filter(table => [...table.querySelectorAll('td')].some(cell => cell.textContent.length > 40));
     const wide = prose.filter(table => table.parentElement.scrollWidth > table.parentElement.clientWidth + 1);
     return wide.map(table => `a table of sentences needs a sideways scroll: ${table.rows[0].textContent.trim()}`);"""
+
+
+# On a phone: choices of a question of which a line begins below the button, and not below the first line.
+CHOICES = """
+    const words = [...document.querySelectorAll('.predict label > input[type=radio] + span')];
+    const left = text => {
+        const all = document.createRange();
+        all.selectNodeContents(text);
+        return Math.min(...[...all.getClientRects()].map(line => line.left));
+    };
+    const under = words.filter(text => left(text) < text.previousElementSibling.getBoundingClientRect().right);
+    return under.map(text => `a line of a choice begins below its button: ${text.textContent}`);"""
 
 
 # Where a figure's formulas differ from the library's numbers. The library's seconds are sums of many rounds. A figure that finds
@@ -310,7 +333,7 @@ def faults(look, console, markdown):
     if look["pictures"]:
         found.append(f"{look['pictures']} drawings are not drawn")
     for kind, what in (("images", "a missing image"), ("flat", "a formula that is not drawn"),
-                       ("fractions", "a fraction in one line"), ("loaded", "asked of the network")):
+                       ("fractions", "a fraction in one line"), ("sums", "a sum as small as its limits"), ("loaded", "asked of the network")):
         found += [f"{what}: {which}" for which in look[kind]]
     found += ["{{# is visible"] if "{{#" in look["text"] else []
     return found + [f"{rest} is visible" for rest in ("$$", "\\frac", "**") if rest in look["prose"]]
@@ -485,16 +508,24 @@ def try_slides(browser, url):
 # The pages on which everything about the fold is tried: a lab's, and the one that is broken on purpose.
 WHOLE = ("lab05", "bad", "good")
 
-# What is hidden after a question, as the reader sees it: the button, and whether what is below it shows.
+# What a page's script reads of what readers type, where the library reads something else.
+TYPED = """
+    const differs = arguments[0].filter(({ unit, said, read }) => !Object.is(shardlab.read({ unit }, said), read));
+    return differs.map(({ unit, said, read }) => `"${said}" is ${shardlab.read({ unit }, said)}, and ${read} in the library (unit "${unit}")`);"""
+
+# What is hidden after a question, as the reader sees it: the button, whether what is below it shows, and how many buttons there are
+# to leave the prediction out, or to see the answer after one.
 FOLD = """
     const [line, fold] = [document.querySelector('main .folded'), document.querySelector('main .fold')];
     const shown = !fold || fold.getBoundingClientRect().height > 4;
-    return { line: line !== null, fold: fold !== null, shown,
+    const ways = [...document.querySelectorAll('main .folded button, main .predict form button[type=button]')];
+    return { line: line !== null, fold: fold !== null, shown, ways: ways.filter(way => way.checkVisibility()).map(way => way.textContent),
              named: [...document.querySelectorAll('main .fold [id]')].map(part => part.id), words: fold?.textContent.match(/[a-z]{9,}/)?.[0] };"""
 
 
-def try_fold(browser, url, whole):
-    """What is wrong with what is folded after a page's question. One script folds them all, so `whole` is asked of one page."""
+def try_fold(browser, url, whole, typed):
+    """What is wrong with what is folded after a page's question. One script folds them all, so `whole` is asked of one page, and so
+    are the numbers that it reads."""
     if not browser.execute_script("return document.querySelectorAll('section.predict').length === 1"):
         return []
     look = lambda: browser.execute_script(FOLD)
@@ -511,8 +542,14 @@ def try_fold(browser, url, whole):
             found += [f"what follows the question is {'open' if hidden else 'folded'} {how}"]
         return state
 
-    begin = opened("at first", lambda: browser.get(url), hidden=True)
-    if found or not begin["line"]:
+    def asked():
+        browser.get(url)
+        WebDriverWait(browser, 20).until(lambda browser: browser.find_elements("css selector", ".predict form"))
+
+    begin = opened("at first", asked, hidden=True)
+    if len(begin["ways"]) != 1:
+        found.append(f"not one button to leave the prediction out: {begin['ways']}")
+    if not begin["line"]:
         return found or ["no button where something is folded"]
     click("main .folded button")
     after = look()
@@ -521,18 +558,20 @@ def try_fold(browser, url, whole):
         found.append(f"the button opens nothing, stays, or loses the focus: {after}, {focus}")
     if not whole:
         return found
+    found += browser.execute_script(TYPED, typed)[:3]
     browser.get(url)
     found += ["a reader who passed is asked again"] if look()["line"] else []
     said = """const said = document.querySelector('.predict [name=said]');
         if (said.type === 'radio') said.checked = true; else said.value = '1';
         document.querySelector('.predict form').requestSubmit();"""
 
-    def commit():
-        browser.get(url)
-        WebDriverWait(browser, 20).until(lambda browser: browser.find_elements("css selector", ".predict form"))
-        browser.execute_script(said)
-
-    opened("after an answer", commit)
+    # A number below must not come before the sentence about the reader's own.
+    after = opened("after an answer, before its verdict", lambda: (asked(), browser.execute_script(said)), hidden=True)
+    found += [] if after["ways"] == ["Show the answer"] else [f"not one button after an answer: {after['ways']}"]
+    click("main .predict form button[type=button]")
+    verdict = browser.execute_script("return document.querySelector('.predict [role=status]').textContent")
+    found += [] if look()["shown"] else ["what follows the question is folded after an answer"]
+    found += [] if verdict.startswith("You said") else [f"no verdict after an answer: {verdict}"]
     browser.get(url)
     found += ["a reader who answered is asked again"] if look()["line"] else []
     opened("after a search", lambda: browser.get(f"{url}?highlight={begin['words']}"))
@@ -595,7 +634,7 @@ def browse(built, sources, expected, pictures=None, chosen=()):
     # Both windows at once: each waits for its browser most of the time.
     with concurrent.futures.ThreadPoolExecutor() as pool:
         phone = pool.submit(on_a_phone, pages, sources, expected, pictures)
-        laptop = pool.submit(on_a_laptop, pages)
+        laptop = pool.submit(on_a_laptop, pages, expected)
         (wrong, ids, links, live), more = phone.result(), laptop.result()
     wrong += more
     wrong += [f"no page has the figure {name}" for name in FIGURES if name not in live and not chosen]
@@ -624,6 +663,9 @@ def on_a_phone(pages, sources, expected, pictures):
             markdown = (sources / f"{page}.md").read_text()
             wrong += [f"{page}: {what}" for what in faults(look, browser.get_log("browser"), markdown)]
             wrong += [f"{page}: {what}" for what in browser.execute_script(TABLES)]
+            if browser.execute_script("return document.querySelector('section.predict') !== null"):
+                WebDriverWait(browser, 20).until(lambda browser: browser.find_elements("css selector", ".predict form"))
+            wrong += [f"{page}: {what}" for what in browser.execute_script(CHOICES)]
             ids[url] = {"", *look["ids"]}
             links += [(page, link) for link in look["links"]]
             if pictures:
@@ -634,7 +676,7 @@ def on_a_phone(pages, sources, expected, pictures):
     return wrong, ids, links, live
 
 
-def on_a_laptop(pages):
+def on_a_laptop(pages, expected):
     """What is wrong in a wide window, where slides are shown."""
     wrong = []
     with start(LAPTOP) as browser:
@@ -642,13 +684,14 @@ def on_a_laptop(pages):
             visit(browser, url)
             layout = browser.execute_script(LAYOUT)
             wrong += [f"{page}: {what}" for what in browser.execute_script(ACCESS)]
+            wrong += [f"{page}: a number in several lines: {which}" for which in layout["split"]]
             wrong += [f"{page}: an output wider than its column: {which}" for which in layout["wide"]]
             browser.get(url)
             first = browser.execute_script(LAYOUT)["first"]
             if re.fullmatch(r"lab\d\d", page) and not first <= FIRST:
                 wrong.append(f"{page}: its first figure begins {first} pixels down, and not within {FIRST}")
             wrong += [f"{page}: {what}" for what in try_slides(browser, url)]
-            wrong += [f"{page}: {what}" for what in try_fold(browser, url, page in WHOLE)]
+            wrong += [f"{page}: {what}" for what in try_fold(browser, url, page in WHOLE, expected["typed"])]
         wrong += try_aids(browser, pages) if "how-to-use" in pages else []
     return wrong
 
@@ -661,7 +704,9 @@ BROKEN = """<meta charset=utf-8><meta name=viewport content='width=device-width'
 GOOD = dict(access="", style="", wide="", text="", link="#place", low="font-size:40px", flat="", height=9, script="",
             image="data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 BAD = dict(access=f"<nav class=sidebar></nav><a href='#place'></a><div style='width:99px;overflow:auto'><table><td>{'a sentence ' * 9}<td>{'x' * 99}</table></div>"
-                  "<style>main p a {color:#bbb}</style>", style="width:900px", wide="<pre><code class=output style='display:block;width:40px;overflow:auto'>$ sh\nas wide as can be, and wider</code></pre>", text="$$ \\frac {{#include x}} **", link="nowhere.html", low="display:none",
+                  "<style>main p a {color:#bbb}</style><table><td style='width:1px'>2.28 (2.26-2.31)</table>"
+                  "<div class=predict><label style='display:block;width:99px'><input type=radio> <span>two words or three or four</span></label></div>"
+                  "<div class=formula><math display=block><munderover><mo largeop=false>∑</mo><mn>0</mn><mn>9</mn></munderover></math></div>", style="width:900px", wide="<pre><code class=output style='display:block;width:40px;overflow:auto'>$ sh\nas wide as can be, and wider</code></pre>", text="$$ \\frac {{#include x}} **", link="nowhere.html", low="display:none",
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
@@ -699,10 +744,11 @@ FOUND = [r"the slide One does not fit: as long .*\(navy\)", r"the slide One has 
          "cost: letters of . pixels", "stages: letters outside of the picture: .* GB",
          "a figure's key also turns the page", "nothing: not interactive, once",
          "a link without a name: #place", r"links too pale \(navy\): a link", "the first stop of the keyboard", "a table of sentences needs",
-         "nothing: no picture without scripts", "on the console: .*loud", "2 formulas of 3", r"\d+ pixels too wide",
+         "nothing: no picture without scripts", "on the console: .*loud", "3 formulas of 4", r"\d+ pixels too wide",
          "1 drawings are not drawn", "a missing image: .*none.png", "a formula that is not drawn: x",
-         "a fraction in one line: 12", "asked of the network: http://127.0.0.1:9/", r"\$\$ is visible",
+         "a fraction in one line: 12", "a sum as small as its limits: ∑09", "a number in several lines: 2.28", "a line of a choice begins below", "asked of the network: http://127.0.0.1:9/", r"\$\$ is visible",
          *(f"what follows the question is folded {how}" for how in ("after an answer", "after a search", "for the printer", "for a link on the page")),
+         "not one button to leave the prediction out: ", "what follows the question is open after an answer, before its verdict", '"1,500" is 1.5, and 1500',
          "a reader who passed is asked again", "an output wider than its column: \\$ sh", r"\\frac is visible", "{{# is visible", r"\*\* is visible", "a link to .*nowhere.html, which is not there"]
 
 
@@ -710,7 +756,8 @@ FOUND = [r"the slide One does not fit: as long .*\(navy\)", r"the slide One has 
 QUESTION = """<style>%s</style><section class=predict><script type=application/json>%s</script><p>How many?</p><details><summary>The answer</summary></details></section>
 <p id=inside>unmistakable: two</p><h2>next</h2><script>shardlab.canRun = Promise.resolve(false);</script><script>%s</script>"""
 UNFOLDED = [('addEventListener("beforeprint", open);', ""), ("|| kept(PASSED)[lab]", ""), ("sought.some(word => text.includes(word)) ||", ""),
-            ('addEventListener("hashchange"', 'addEventListener("copy"'), ("            open();\n            fields.disabled", "            fields.disabled")]
+            ('addEventListener("hashchange"', 'addEventListener("copy"'), ("            open();\n            const verdict", "            document.querySelector('.fold').hidden = true;\n            const verdict"), ("skip.hidden = open.folds ?? false", "skip.hidden = false"),
+            ("open.committed?.();", "open();"), ("const thousands = rest.length === 3", "const thousands = rest.length === 4")]
 
 
 def question(faults):
@@ -751,7 +798,7 @@ def broken():
                                 script=script.replace("Escape: leave", "Escape: () => 0").replace("decks(slide).includes(name)", "true"))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        for page, values, markdown in (("good", GOOD, "$1$ `$` $$x$$\n```\n$ sh\n```\n"), ("bad", BAD, "$1$ $x$ $y$")):
+        for page, values, markdown in (("good", GOOD, "$1$ `$` $$x$$\n```\n$ sh\n```\n"), ("bad", BAD, "$1$ $x$ $y$ $z$")):
             html = re.sub(r"\{(\w+)\}", lambda found: str(values[found.group(1)]), BROKEN)
             (folder / f"{page}.html").write_text(f"<!doctype html>{html}")
             (folder / f"{page}.md").write_text(markdown)

@@ -31,8 +31,9 @@
         }
     }
 
-    // Folds what follows a question, up to the next heading of its rank. Returns what opens it. It is open from the start for a
-    // reader who has answered or passed before, on the page for printing, without scripts, and where a link or a search leads
+    // Folds what follows a question, up to the next heading of its rank. Returns what opens it, which comes with the verdict: a
+    // number below must not come before the sentence about the reader's own. It is open from the start for a reader who has
+    // answered or passed before, on the page for printing, without scripts, and where a link or a search leads
     // into it. Where the browser can, its own search finds what is folded, and opens it.
     function fold(place, lab, pass) {
         const rest = [];
@@ -66,6 +67,8 @@
             folded.tabIndex = -1;
             folded.focus({ preventScroll: true });
         });
+        // After an answer the form's button opens it.
+        open.committed = () => { line.firstChild.hidden = true; };
         open.folds = true;
         folded.addEventListener("beforematch", open);
         addEventListener("beforeprint", open);
@@ -93,12 +96,23 @@
         return isPoint ? `${whole.replaceAll(/[.,]/g, "")}.${rest}` : text.replaceAll(",", "");
     }
 
+    // The number that a reader has typed, as `read` in labs/kit/course/question.rs; browse.py compares the two. JavaScript alone
+    // reads 0x10, so what is a number is said here. Null: it is none.
+    shardlab.read = ({ unit }, said) => {
+        const sign = unit.trim();
+        let text = said.trim();
+        while (sign && text.endsWith(sign)) text = text.slice(0, -sign.length);
+        text = pointed(text.trim());
+        const number = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Number(text) : NaN;
+        return Number.isFinite(number) ? number : null;
+    };
+
     // What an answer would have been right for, as `judged` in labs/kit/course/question.rs. Null: it is no answer.
     shardlab.judged = ({ choices, typed }, said) => {
         const letter = choices[said.charCodeAt(0) - "a".charCodeAt(0)];
         if (!typed) return said.length === 1 && letter ? { right: !letter.mistake, says: letter.mistake } : null;
-        const number = Number(pointed(said.trim().replace(typed.unit.trim(), "").trim()) || NaN);
-        if (!Number.isFinite(number)) return null;
+        const number = shardlab.read(typed, said);
+        if (number === null) return null;
         const apart = ({ value }) => Math.abs(number - value) / Math.max(Math.abs(value), Number.MIN_VALUE);
         const [near] = choices.filter(choice => apart(choice) <= typed.within).sort((one, other) => apart(one) - apart(other));
         if (near) return { right: !near.mistake, says: near.mistake };
@@ -131,6 +145,7 @@
         if (before) said.textContent = `Last time you said: ${before.said}.`;
         const answer = (words, judged) => {
             const right = choices.find(choice => !choice.mistake).text;
+            open();
             const verdict = judged ? `You said: ${words}. ${judged.right ? "That is right." : judged.says} ` : "";
             said.textContent = `${verdict}It is: ${right}. ${why}`;
             place.dataset.right = judged?.right ?? "";
@@ -141,7 +156,6 @@
         let committed = ["", null];
         skip.addEventListener("click", () => {
             if (!committed[1]) keep(PASSED, lab, now());
-            open();
             answer(...committed);
         });
         // An answer of before the page was loaded once more.
@@ -163,7 +177,7 @@
             }
             keep(KEY, lab, { said: words, right: judged.right, when: now() });
             keep(AGAIN, lab, undefined);
-            open();
+            open.committed?.();
             fields.disabled = true;
             form.querySelector("button[type=submit]").hidden = true;
             [skip.textContent, skip.hidden] = ["Show the answer", false];

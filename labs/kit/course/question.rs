@@ -156,8 +156,7 @@ impl Question {
         let Some(typed) = &self.typed else {
             return self.chosen(&said.to_lowercase()).map(Judged::Choice);
         };
-        let number = pointed(said.trim().trim_end_matches(typed.unit.trim()).trim());
-        let number: f64 = number.parse().ok().filter(|number: &f64| number.is_finite())?;
+        let number = typed.read(said)?;
         let apart = |choice: &Choice| {
             let value = choice.value.unwrap_or(f64::NAN);
             (number - value).abs() / value.abs().max(f64::MIN_POSITIVE)
@@ -203,6 +202,16 @@ impl Judged<'_> {
     }
 }
 
+impl Typed {
+    /// The number that a reader has typed, with or without its unit. `read` in
+    /// `book/run/predict.js` is this function for the book's pages, and `book/browse.py` compares
+    /// what the two read.
+    pub fn read(&self, said: &str) -> Option<f64> {
+        let number = pointed(said.trim().trim_end_matches(self.unit.trim()).trim());
+        number.parse().ok().filter(|number: &f64| number.is_finite())
+    }
+}
+
 impl Choice {
     fn new(text: String, value: Option<f64>, mistake: &str) -> Choice {
         Choice { text, value, mistake: mistake.into() }
@@ -216,7 +225,6 @@ impl Choice {
 
 /// A number in Rust's form. Of points and commas the last one is the point where the other comes
 /// before it (`1.234,5`) or it parts no thousands (`1,5`): half of Europe writes so.
-/// `book/run/predict.js` reads numbers in the same way.
 fn pointed(text: &str) -> String {
     let Some(at) = text.rfind(',') else {
         // Two points cannot both be one.

@@ -70,6 +70,6 @@ pub use notebook::compare_notebooks;
 pub use outputs::{Output, compare, outputs, write};
 pub use over_a_step::{Keep, activations_over_a_step};
 pub use plans::steps;
-pub use predictions::predictions;
+pub use predictions::{predictions, typed_numbers};
 pub use schedules::numbers;
 pub use site::build;

@@ -143,6 +143,6 @@ fn numbers() -> Result<Value> {
         json!({ "cost": cost, "stages": stages, "ring": rings, "schedule": book::numbers()?, 
             "exposed": book::exposed_numbers(), "mesh": book::mesh_numbers(), "memory": book::memory_numbers()?,
             "steps": book::steps()?,
-            "bad-batch": book::bad_batch_numbers()? }),
+            "bad-batch": book::bad_batch_numbers()?, "typed": book::typed_numbers() }),
     )
 }

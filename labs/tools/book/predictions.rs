@@ -5,6 +5,7 @@ use super::colours::escaped;
 use anyhow::{Context, Result};
 use kit::Question;
 use kit::question::Typed;
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Where a page has its question.
@@ -16,6 +17,60 @@ const PLACE: &str = "<section class=\"predict\"></section>\n";
 /// If a lab cannot compute its answer.
 pub fn predictions() -> Result<Vec<Question>> {
     labs::ALL.iter().map(|lab| (lab.questions[0])()).collect()
+}
+
+/// What readers may type, and the number that each is: the pages' script must read the same.
+pub fn typed_numbers() -> Vec<Value> {
+    let mut all: Vec<String> = [
+        "",
+        " ",
+        "-",
+        ".",
+        ",",
+        "ten",
+        "nan",
+        "inf",
+        "-infinity",
+        "1e3",
+        "1E-3",
+        "+5",
+        " 7 ",
+        "1e",
+        "e3",
+        "1e400",
+        "0x10",
+        "0b1",
+        "1_000",
+        "1 000",
+        "5%",
+        "5 %",
+        "5%%",
+        "%",
+        "%5",
+        "5 MB",
+        "5MB",
+        "5mb",
+        "1,5 MB",
+        "1.234,5%",
+        "--1",
+    ]
+    .map(str::to_owned)
+    .into();
+    for whole in ["", "0", "1", "12", "-2", "1234", "1.234", "1,234", "1.234.567", "1,234,567"] {
+        for point in [".", ","] {
+            for rest in ["", "5", "05", "500", "5000", "500,5", "500.5", "5e-1"] {
+                all.push(format!("{whole}{point}{rest}"));
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for unit in ["", "%", " MB"] {
+        let typed = Typed { unit: unit.into(), within: 0.0 };
+        for said in &all {
+            rows.push(json!({ "unit": unit, "said": said, "read": typed.read(said) }));
+        }
+    }
+    rows
 }
 
 /// The page with its question, if it has a place for one.
