@@ -116,8 +116,10 @@ impl Aids {
     }
 }
 
-/// A row of a table, whose numbers keep their units on their line.
+/// A row of a table, whose numbers keep their units and their ranges on their line.
 fn with_units(line: &str) -> String {
+    let line: Vec<String> = line.split('|').map(with_range).collect();
+    let line = line.join("|");
     let mut words = line.split(' ');
     let mut out = words.next().unwrap_or_default().to_owned();
     for word in words {
@@ -127,6 +129,19 @@ fn with_units(line: &str) -> String {
         out += word;
     }
     out
+}
+
+/// A cell such as ` 2.28 (2.26-2.31) ` in one piece.
+fn with_range(cell: &str) -> String {
+    let text = cell.trim();
+    let is_range = text.starts_with(|c: char| c.is_ascii_digit())
+        && text.contains(" (")
+        && text.ends_with(')')
+        && text.chars().all(|c| c.is_ascii_digit() || " .,-()".contains(c));
+    if !is_range {
+        return cell.to_string();
+    }
+    cell.replace(text, &format!("<span class=\"range\">{text}</span>"))
 }
 
 /// The text of the chapter in this file.
@@ -295,6 +310,10 @@ mod tests {
         assert_eq!(
             with_units("| 4.5 GB | 6 ms on 4 GB/s |\n"),
             "| 4.5\u{a0}GB | 6\u{a0}ms on 4\u{a0}GB/s |\n"
+        );
+        assert_eq!(
+            with_units("| 2.28 (2.26-2.31) | lab03 (2) | 4 |\n"),
+            "| <span class=\"range\">2.28 (2.26-2.31)</span> | lab03 (2) | 4 |\n"
         );
     }
 

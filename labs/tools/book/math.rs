@@ -131,6 +131,10 @@ fn mathml(tex: &str, display_mode: DisplayMode) -> Result<String> {
     let events = events.into_iter().map(Ok::<_, std::convert::Infallible>);
     mathml::push_mathml(&mut out, events, config)
         .with_context(|| format!("the formula {tex:?}"))?;
+    // Not by the font alone: a system without one for mathematics has the sign as small as a letter.
+    let sum = "<mo movablelimits=\"false\">∑</mo>";
+    let sized = sum.replace("<mo ", "<mo class=\"sum\" largeop=\"false\" ");
+    let out = out.replace(sum, &sized);
     // A line end or a Markdown mark inside would end the HTML, or become emphasis.
     Ok(out.replace('\n', "").replace('*', "&#42;").replace('_', "&#95;"))
 }
@@ -150,6 +154,8 @@ mod tests {
                 && html.contains("$ cargo run   # $x$\n")
         );
         assert!(html.contains("<div class=\"formula\"><math display=\"block\""), "{html}");
+        let sum = mathml_of_page("$$\\sum_{r=0}^{n-1} G_r$$\n")?;
+        assert!(sum.contains("<mo class=\"sum\" largeop=\"false\" movable"), "{sum}");
         assert!(!html.contains("$$") && html.matches("<math").count() == 2, "{html}");
         let formula = &html[html.find("<div").unwrap()..];
         assert!(!formula.contains(['*', '_']), "{formula}");

@@ -185,13 +185,13 @@ pub(super) fn small(here: &[&str]) -> String {
 const FULL: f64 = 720.0;
 
 /// A card's size.
-const CARD: Point = (FULL / 2.0, 196.0);
+const CARD: Point = (FULL / 2.0, 208.0);
 
 /// The map in full: a picture for each cut, so that a narrow page has them below each other.
 pub(super) fn full() -> String {
     let picture = |(i, each): (usize, &Cut)| {
         let mut page = Page::default();
-        card(&mut page, (0.0, 0.0), each, i == 0);
+        card(&mut page, (0.0, 0.0), each, i == 0, true);
         let title =
             format!("{}: what it cuts, what it sends, and when it is the answer", each.strategy);
         page.finish_wide(&title, CARD, 13.0)
@@ -204,30 +204,39 @@ pub(super) fn full() -> String {
 fn cards(page: &mut Page, top: f64) -> f64 {
     for (i, each) in CUTS.iter().enumerate() {
         let corner = (CARD.0 * (i % 2) as f64, top + CARD.1 * (i / 2) as f64);
-        card(page, corner, each, i == 0);
+        card(page, corner, each, i == 0, false);
     }
     top + CARD.1 * CUTS.len().div_ceil(2) as f64
 }
 
 /// What one cut divides and sends. `numbered`: with the devices' numbers, which are said once.
-fn card(page: &mut Page, (left, y): Point, each: &Cut, numbered: bool) {
+/// `linked`: its title leads to the lab, which a sheet of paper cannot.
+fn card(page: &mut Page, (left, y): Point, each: &Cut, numbered: bool, linked: bool) {
     const UNIT: f64 = 11.0;
     const LINE: f64 = 17.0;
-    page.text((left, y + 16.0), Anchor::Start, each.strategy);
-    cut(page, (left, y + 26.0), each, UNIT);
+    if linked {
+        page.add(format!("<a href=\"{}.html\">", each.page));
+    }
+    page.add("<g font-weight=\"bold\">");
+    page.text((left, y + 20.0), Anchor::Start, each.strategy);
+    page.add("</g>");
+    if linked {
+        page.add("</a>");
+    }
+    cut(page, (left, y + 32.0), each, UNIT);
     let places = [2.0, 5.0 + 2.6, 6.0 + 5.2 + 2.0].map(|parts| left + parts * UNIT);
     for (words, x) in ["batch", "model", "state"].into_iter().zip(places) {
-        page.text((x, y + 86.0), Anchor::Middle, words);
+        page.text((x, y + 92.0), Anchor::Middle, words);
     }
     if numbered {
         for device in 0..PARTS {
             let x = left + wide(UNIT) + 40.0 + 28.0 * device as f64;
-            page.circle((x, y + 48.0), 9.0, format!("fill=\"{}\"", rank_colour(device)));
+            page.circle((x, y + 54.0), 9.0, format!("fill=\"{}\"", rank_colour(device)));
         }
-        page.text((left + wide(UNIT) + 82.0, y + 76.0), Anchor::Middle, "devices 0 to 3");
+        page.text((left + wide(UNIT) + 82.0, y + 82.0), Anchor::Middle, "devices 0 to 3");
     }
     let rows = [("cuts", each.cuts), ("sends", each.sends), ("when", each.when)];
-    let mut line = y + 106.0;
+    let mut line = y + 112.0;
     for (head, words) in rows {
         page.text((left, line), Anchor::Start, head);
         for words in words.split('|') {
@@ -347,6 +356,12 @@ mod tests {
         let frames = |here: &[&str]| small(here).matches("rx=\"5\"").count();
         assert_eq!([frames(&[]), frames(&["data"]), frames(&["data", "layers"])], [0, 1, 2]);
         assert!(small(&["layers"]).contains("you are at layers"));
+    }
+
+    #[test]
+    fn each_card_leads_to_its_lab_and_a_sheet_of_paper_nowhere() {
+        let links = |svg: &str| svg.matches("<a href=\"lab").count();
+        assert_eq!([links(&full()), links(&poster().unwrap())], [CUTS.len(), 0]);
     }
 
     /// Each line of a card ends before the next card begins; letters are 7 wide at most.
