@@ -131,7 +131,7 @@ fn mathml(tex: &str, display_mode: DisplayMode) -> Result<String> {
     let events = events.into_iter().map(Ok::<_, std::convert::Infallible>);
     mathml::push_mathml(&mut out, events, config)
         .with_context(|| format!("the formula {tex:?}"))?;
-    // Not by the font alone: a system without one for mathematics has the sign as small as a letter.
+    // Not by the font: without one for mathematics the sign is as small as a letter.
     let sum = "<mo movablelimits=\"false\">∑</mo>";
     let sized = sum.replace("<mo ", "<mo class=\"sum\" largeop=\"false\" ");
     let out = out.replace(sum, &sized);
