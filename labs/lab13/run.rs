@@ -175,7 +175,7 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm, checks: &mut Checks) -> Resul
         apparatus::check(checks, &lab.config, one, &first.found);
     }
     let training = Trained { strategy: &lab.strategy, steps: &steps, biases: &biases };
-    apparatus::check_training(checks, &lab.config, one, &training, lab.given);
+    apparatus::check_training(checks, &job, one, &training, lab.given)?;
     checks.wrote(write(&steps, lab.args.metrics.as_deref()));
     // Biases have a check more, and the screen no line.
     checks.end_with(if lab.rules.selection.bias {

@@ -1,7 +1,7 @@
 //! lab13 as its users start it: jobs whose checks hold, on any mesh, and a full disk.
 //! `tests/screens/lab13.txt` has what it shows.
 
-use crate::suite::program::{has, lab, passes, stderr, stdout};
+use crate::suite::program::{has, lab, passes, stderr, stdout, succeeded};
 
 /// A model and a training that take a moment.
 const SMALL: &str = "--embd 32 --steps 5";
@@ -49,6 +49,38 @@ fn meshes_train_what_one_rank_trains() {
     ] {
         passes("lab13", &[&format!("{SMALL} --strategy {strategy}")]);
     }
+}
+
+/// Nothing is wrong with the ranks where the rate makes much of each rounding, and of each choice.
+#[test]
+fn no_rate_is_a_mistake_of_the_ranks() {
+    const RATE: &str = "--lr 0.1 --warmup 0 --embd 32 --layers 1";
+    const GROWN: &str = "compared: 1 of 5 steps. At this rate roundings grow";
+    for flags in [
+        "--steps 5 --ranks 2 --dtype bf16",
+        "--steps 5 --ranks 4 --dtype bf16 --bias",
+        "--steps 5 --ranks 2 --reduce-dtype bf16",
+        "--steps 5 --strategy dp=2,tp=2,ep=2 --dtype bf16",
+    ] {
+        let shown = succeeded(&lab("lab13", &format!("{RATE} {flags}")));
+        has(&shown, &[GROWN, ": 1 loss within 0.0010"]);
+    }
+    let shown = succeeded(&lab("lab13", &format!("{RATE} --ranks 4 --dtype bf16")));
+    has(
+        &shown,
+        &[GROWN, "at the end an expert gets 2.91 times its share, and with one rank"],
+    );
+    // In f32 roundings stay small for so long, and choices are no more even.
+    let shown = succeeded(&lab("lab13", &format!("{RATE} --ranks 2")));
+    has(
+        &shown,
+        &["5 losses within 0.000010", "at the end an expert gets 2.05 times its share"],
+    );
+    assert!(!shown.contains("roundings grow"), "{shown}");
+    // At the lab's own rate bf16 compares as many losses as f32.
+    let shown = succeeded(&lab("lab13", &format!("{SMALL} --ranks 2 --dtype bf16")));
+    has(&shown, &[": 5 losses within 0.0010", "roundings change at most "]);
+    assert!(!shown.contains("roundings grow"), "{shown}");
 }
 
 /// What a killed run has left goes, and what another run holds stays.

@@ -3,6 +3,14 @@
 use super::Taken;
 use kit::show::{Heat, Panel, percent};
 
+/// The steps at the end over which loads are summed.
+pub const LAST: usize = 20;
+
+/// The difference as a part of what is expected.
+pub fn relative(found: f64, expected: f64) -> f64 {
+    (found - expected).abs() / expected.abs().max(f64::MIN_POSITIVE)
+}
+
 /// Copies for each expert beside an even load, step by step: of the first layer with experts, which
 /// is layer `first` of the model, and of the last.
 pub fn heat(steps: &[Taken], ranks: usize, first: usize) -> Heat<'static> {
