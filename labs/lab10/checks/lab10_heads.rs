@@ -3,8 +3,8 @@
 
 use exercise::{Attention, Held, held};
 use kit::check::{Evidence, run};
-use shapes::llamas;
 use kit::show::thousands;
+use shapes::llamas;
 use shardlab::Result;
 use std::ops::Range;
 use std::process::ExitCode;

@@ -3,8 +3,8 @@
 
 use exercise::{Model, Work, batch_at_the_ridge, work};
 use kit::check::{Evidence, run};
-use shapes::llamas;
 use kit::show::{significant, thousands};
+use shapes::llamas;
 use shardlab::Result;
 use std::process::ExitCode;
 

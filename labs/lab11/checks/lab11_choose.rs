@@ -3,11 +3,11 @@
 use exercise::plans;
 use kit::check::{Evidence, Row, run};
 use kit::show::{bytes_decimal, seconds};
-use planner::{fits, model, refusal, too_large};
 use planner::{
     Cluster, Degrees, Device, MICRO_BATCHES, Offloaded, Plan, Recompute, Stage, Strategy,
     TrainingJob,
 };
+use planner::{fits, model, refusal, too_large};
 use shardlab::Result;
 use shardlab::error::BadInput;
 use std::process::ExitCode;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 /// The crates that a check may use. A reader's file uses the first two alone.
-pub(super) const CRATES: [&str; 7] =
-    ["shardlab", "ladder", "kit", "lab08", "lab09", "lab11", "capstone"];
+pub(super) const CRATES: [&str; 8] =
+    ["shardlab", "ladder", "kit", "lab08", "lab09", "shapes", "planner", "capstone"];
 
 /// The rustc that has compiled this program, as `rustc --version` names it. The library in its
 /// compiled form is for that one alone.
