@@ -57,7 +57,7 @@ LOOK = """
         formulas: all('main math').length,
         flat: all('main math').filter(low).map(m => m.textContent),
         sums: all('.formula math > munderover > mo:first-child, .formula math > munder > mo:first-child')
-            .filter(sign => sign.textContent === '∑' && height(sign) < 2.7 * height(sign.nextElementSibling)).map(sign => sign.closest('math').textContent),
+            .filter(sign => sign.textContent === '∑' && height(sign) < 1.5 * parseFloat(getComputedStyle(sign.closest('math')).fontSize)).map(sign => sign.closest('math').textContent),
         fractions: all('main mfrac').filter(f => f.getBoundingClientRect().height < 20).map(f => f.textContent),
         pictures: all('main svg.figure').filter(low).length,
         // A link in a picture has no address of its own.
@@ -75,14 +75,16 @@ LAYOUT = """
     const figure = document.querySelector('main figure');
     const wide = [...document.querySelectorAll('main pre > code:is(.language-text, .output)')]
         .filter(code => code.scrollWidth > code.clientWidth + 1);
-    const tops = cell => {
+    // An exponent and a word in bold begin a few pixels higher or lower, in the same line. A list of numbers may go on.
+    const lines = cell => {
         const all = document.createRange();
         all.selectNodeContents(cell);
-        return new Set([...all.getClientRects()].map(line => Math.round(line.top))).size;
+        const tops = [...all.getClientRects()].map(line => line.top);
+        return cell.textContent.includes(', ') ? 1 : 1 + Math.floor((Math.max(...tops) - Math.min(...tops)) / 14);
     };
     const numbers = [...document.querySelectorAll('main td')].filter(cell => /^\d[\d.,() -]*$/.test(cell.textContent.trim()));
     return {
-        split: numbers.filter(cell => tops(cell) > 1).map(cell => cell.textContent),
+        split: numbers.filter(cell => lines(cell) > 1).map(cell => cell.textContent),
         first: figure ? figure.getBoundingClientRect().top + scrollY : Infinity,
         wide: wide.map(code => code.textContent.split('\\n')[0]),
     };"""

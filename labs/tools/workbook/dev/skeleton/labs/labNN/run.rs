@@ -18,7 +18,10 @@ pub fn run(args: Args) -> Result<()> {
     let ranks = launch::ranks(args.ranks, 4)?;
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
     let folder = PathBuf::from("runs/labNN");
-    let run = LabRun { ranks, ..LabRun::plain("labNN", args.ascii, folder, &args.comm)? };
+    let run = LabRun {
+        ranks,
+        ..LabRun::plain("labNN", args.ascii, folder, &args.comm)?
+    };
     run.on_ranks(|comm, checks| one_rank(&args, &run, comm, checks))
 }
 
