@@ -6,9 +6,9 @@
 //! all. `cargo run --bin lab11` decides for a Llama of 70 billion parameters on 512 H100: its row
 //! `simplest` shows the choice of this file, and what the whole planner says of it.
 
+use crate::planner::{Stage, Strategy, TrainingJob};
 use anyhow::Result;
 use kit::Beside;
-use planner::{Stage, Strategy, TrainingJob};
 use shardlab::comm::{Comm, Link};
 use shardlab::plan::Portion;
 

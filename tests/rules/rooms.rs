@@ -145,16 +145,7 @@ fn beside_the_lesson(source: &str) -> Vec<String> {
     let paths = Paths::of(&own);
     for path in &paths.uses {
         let package = path.split("::").next().unwrap();
-        let known = [
-            "std",
-            "anyhow",
-            "candle_core",
-            "candle_nn",
-            "planner",
-            "shardlab",
-            "super",
-            "crate",
-        ];
+        let known = ["std", "anyhow", "candle_core", "candle_nn", "shardlab", "super", "crate"];
         if !known.contains(&package) && path != "kit::Beside" {
             wrong.push(format!("it uses {path}"));
         }
@@ -166,9 +157,8 @@ fn beside_the_lesson(source: &str) -> Vec<String> {
             }
         }
     }
-    // Of its own lab, and of the planner, only types of data: no function, and no module in which
-    // functions are.
-    for root in ["super::", "crate::", "planner::"] {
+    // Of its own lab only types of data: no function, and no module in which functions are.
+    for root in ["super::", "crate::"] {
         for path in paths.below(root) {
             if !path.split("::").any(|name| name.starts_with(char::is_uppercase)) {
                 wrong.push(format!("it uses {root}{path}, which is no type"));
