@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import pathlib
+import queue
 import re
 import subprocess
 import sys
@@ -99,6 +100,16 @@ def run(path, write, first, book):
         notebook.cells = [next(cell for cell in notebook.cells if cell.cell_type == "code")]
     resources = {"metadata": {"path": str(HERE)}}
     client = NotebookClient(notebook, timeout=1800, startup_timeout=300, resources=resources)
+
+    async def take_late_lines(cell, cell_index, execute_reply):
+        """evcxr 0.22 passes lines on in a thread of its own, which may still have one when it says that a cell ended."""
+        try:
+            while True:
+                client.process_message(await client.kc.get_iopub_msg(timeout=0.1), cell, cell_index)
+        except queue.Empty:
+            pass
+
+    client.on_cell_executed = take_late_lines
     start = time.monotonic()
     try:
         client.execute()
