@@ -21,7 +21,7 @@ mod process;
 mod record;
 pub mod show;
 
-pub use checks::{Beside, Break, Checks, End, Evaluator, Symptoms, parity, short_hash};
+pub use checks::{Beside, Break, Checks, End, Evaluator, Symptoms, parity, short_hash, steady};
 pub use course::{
     Ask, Course, Exercise, Lab, Ladder, Lesson, Mistake, Question, TwoDays, UnderMpi, capitalized,
     ensure_passed, exercise_check as check, paths, predict, question, run,

@@ -162,7 +162,8 @@ fn one_rank(lab: &Lab, comm: &Comm, checks: &mut Checks) -> Result<()> {
     if let Some(beside) = beside {
         checks.beside("first losses", beside);
     }
-    run.check(checks, plan, &one);
+    let compared = run.steady_steps(plan, &lab.corpus.train, &one)?;
+    run.check(checks, plan, &one, compared);
     checks.end_with("More: --report, --report source, --break untied, --link 1ms,1GB/s");
     Ok(())
 }

@@ -5,16 +5,18 @@ use crate::flags::{self, Args, Break};
 use crate::lesson;
 use anyhow::Result;
 use kit::flags::ensure_runs;
+use kit::parity::{drawn, loss_bound, rounds, worst};
 use kit::show::{significant, thousands};
-use kit::{Checks, LabRun, progress};
+use kit::{Checks, LabRun, progress, steady};
 use shardlab::checkpoint::universal::{Universal, slices};
 use shardlab::checkpoint::{Claim, rank_file};
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampling};
+use shardlab::difference::largest_relative_difference;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
-use shardlab::train::Config;
+use shardlab::train::{Config, Training};
 
 /// The run's settings, which all ranks share.
 struct Lab {
@@ -154,7 +156,8 @@ fn one_rank(lab: &Lab, world: &Comm, checks: &mut Checks) -> Result<()> {
     if let Some(beside) = beside {
         checks.beside("parameters and slices", beside);
     }
-    check(lab, checks, &saved, &first, &resumed);
+    let compared = steady_steps(lab, &first, &resumed)?;
+    check(lab, checks, &saved, &first, &resumed, compared);
     checks.end_with("More: --slices blocks.0.fc.weight, --padding, --to dp=5, --break first-data");
     Ok(())
 }
@@ -174,8 +177,36 @@ fn files(run: &Run, ranks: usize) -> std::io::Result<Vec<Vec<u8>>> {
     (0..ranks).map(read).collect()
 }
 
-/// Is the saved model whole, and did every job continue it?
-fn check(lab: &Lab, checks: &mut Checks, saved: &Universal, first: &Run, resumed: &[Resumed]) {
+/// How many of the losses after the save are to be compared.
+fn steady_steps(lab: &Lab, first: &Run, resumed: &[Resumed]) -> Result<usize> {
+    let one = job::config(&Strategy::SINGLE, &lab.config, lab.sequences);
+    let text = &lab.corpus.train;
+    let passes = |alone: &Training, step: usize| drawn(alone, &one, 0..1, text, step);
+    let mut steps = first.losses.len();
+    let bound = bound(&lab.config);
+    for Resumed { run, .. } in resumed {
+        let losses = (&run.losses[..], &first.losses[..]);
+        steps = steps.min(steady::compared(&one, lab.args.save_after, losses, bound, passes)?);
+    }
+    Ok(steps)
+}
+
+/// The most by which a loss may differ, as a part of it: each step begins where the last one ended,
+/// so roundings become more.
+fn bound(config: &Config) -> f64 {
+    10.0 * loss_bound(rounds(config))
+}
+
+/// Is the saved model whole, and did every job continue it? Of the losses, the first `compared` are
+/// those of the run that nothing interrupted.
+fn check(
+    lab: &Lab,
+    checks: &mut Checks,
+    saved: &Universal,
+    first: &Run,
+    resumed: &[Resumed],
+    compared: usize,
+) {
     let numel = lab.config.shape.parameters();
     let jobs = lab.args.to.len();
     let whole: usize = saved
@@ -198,9 +229,12 @@ fn check(lab: &Lab, checks: &mut Checks, saved: &Universal, first: &Run, resumed
         &count,
         "a job has loaded other numbers",
     );
-    let differences = resumed.iter().map(|resumed| resumed.run.difference(first));
-    let largest = differences.fold(0.0, f64::max);
-    let bound = 1e-4;
+    let expected = &first.losses[..compared];
+    let differences = resumed.iter().map(|Resumed { run, .. }| {
+        largest_relative_difference(run.losses.get(..compared).unwrap_or_default(), expected)
+    });
+    let largest = worst(differences);
+    let bound = bound(&lab.config);
     let found = format!("{} < {}", significant(largest, 2), significant(bound, 2));
     checks.check(
         largest < bound,
@@ -208,6 +242,7 @@ fn check(lab: &Lab, checks: &mut Checks, saved: &Universal, first: &Run, resumed
         &found,
         "the losses differ",
     );
+    checks.compared(compared, first.losses.len());
     for Resumed { job, run, .. } in resumed.iter().filter(|resumed| resumed.job == lab.args.from) {
         let what = format!("{job}, saved and resumed: the same bits");
         checks.check(run.has_bits_of(first), &what, "", "the same ranks continue with other bits");

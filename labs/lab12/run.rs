@@ -125,7 +125,7 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm, checks: &mut Checks) -> Resul
             return Ok(());
         }
         screen.say("");
-        apparatus::check_training(checks, config, one, &lab.strategy, &taken.losses);
+        check_training(lab, one, &taken, checks)?;
         checks.wrote(taken.write(lab.args.metrics.as_deref()));
         return Ok(());
     }
@@ -168,10 +168,18 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm, checks: &mut Checks) -> Resul
     let found = Found { measured, expected, work, asked };
     apparatus::check(checks, config, one, &found);
     if let Some(taken) = &taken {
-        apparatus::check_training(checks, config, one, &lab.strategy, &taken.losses);
+        check_training(lab, one, taken, checks)?;
         checks.wrote(taken.write(lab.args.metrics.as_deref()));
     }
     checks.end_with("More: --show bytes, --break stale-kv, --strategy dp=2,tp=2,cp=2,zero=1");
+    Ok(())
+}
+
+/// Checks the last training's losses.
+fn check_training(lab: &Lab, one: &OneRank, taken: &Taken, checks: &mut Checks) -> Result<()> {
+    let Lab { config, strategy, packed, .. } = lab;
+    let compared = apparatus::steady_steps(config, *packed, &lab.corpus.train, one, &taken.losses)?;
+    apparatus::check_training(checks, config, one, strategy, &taken.losses, compared);
     Ok(())
 }
 

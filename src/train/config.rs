@@ -155,7 +155,8 @@ impl Config {
 
     /// The run for the check before training, which trains it in two ways. It has a model of
     /// 0.8 M parameters, or this run's own model if that is smaller. Its blocks and batches are no
-    /// larger than this run's.
+    /// larger than this run's, and neither is its rate than the usual one: with a larger one
+    /// roundings grow within a few steps, until the losses of two right ways are apart.
     pub fn parity_check(&self) -> Config {
         let block = self.shape.block.min(64);
         // A model with experts keeps some of them.
@@ -167,10 +168,17 @@ impl Config {
         } else {
             ModelShape { block, ..self.shape }
         };
+        let usual = Config::default().schedule.lr;
+        let schedule = LrSchedule {
+            lr: self.schedule.lr.min(usual),
+            min_lr: self.schedule.min_lr.min(usual),
+            ..self.schedule
+        };
         Config {
             shape,
             batch: self.batch.min(12),
             grad_accum: 1,
+            schedule,
             ..self.clone()
         }
     }

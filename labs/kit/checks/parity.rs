@@ -11,7 +11,6 @@ use shardlab::mesh::Axis;
 use shardlab::model::Pass;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::plan::{ModelShape, Part};
-use shardlab::tensor::random::Stream;
 use shardlab::tensor::stored::narrow;
 use shardlab::tensor::{Params, Precision, Spec, Stored};
 use shardlab::train::{Config, Setup, Training};
@@ -124,7 +123,10 @@ pub fn accumulated(job: &Config, text: &[u32], steps: usize) -> Result<Trained> 
 // ANCHOR_END: accumulated
 
 /// The micro-batches that some of a job's replicas draw for `step`, with `alone`'s passes.
-fn drawn(
+///
+/// # Errors
+/// If a pass cannot be made.
+pub fn drawn(
     alone: &Training,
     job: &Config,
     replicas: Range<usize>,
@@ -245,31 +247,6 @@ pub fn set_gradients(params: &Params, gradients: &[f32]) {
     } else {
         narrow(gradients, &mut params.stored_gradients::<bf16>());
     }
-}
-
-/// Moves the averaged gradients of a step by as much as right ones in bf16 may be off
-/// ([`gradient_bound`]), norm by norm, each element up or down at random. A training with such
-/// gradients shows what roundings become: that depends on the rate. Each `sample` is another one.
-///
-/// Not by a part of each element: where ranks' parts cancel, a sum is off by more of itself, and
-/// Adam makes a whole step of the sign that is left. What is exactly 0 stays it: no token has used
-/// that row, and there is nothing to round.
-pub fn push_off(alone: &Training, sample: u64, step: usize) {
-    let params = &alone.stages.chunks[0].params;
-    let mut gradients = stored_gradients(params);
-    let signs = Stream::new(alone.config.seed, "roundings").branch(sample).branch(step as u64);
-    // A bias by which routers select has a load in place of a gradient: only its sign counts.
-    for spec in params.specs().iter().filter(|spec| spec.whole.part != Part::SelectionBias) {
-        let range = spec.range();
-        let own = &mut gradients[range.clone()];
-        let used = own.iter().filter(|&&gradient| gradient != 0.0).count().max(1);
-        let squares: f64 = own.iter().map(|&gradient| f64::from(gradient).powi(2)).sum();
-        let off = (BF16_GRADIENT * (squares / used as f64).sqrt()) as f32;
-        for (gradient, i) in own.iter_mut().zip(range).filter(|(gradient, _)| **gradient != 0.0) {
-            *gradient += if signs.bits(i as u64) & 1 == 0 { off } else { -off };
-        }
-    }
-    set_gradients(params, &gradients);
 }
 
 /// Ends a training. Returns all parameters of this rank's layers.

@@ -5,13 +5,13 @@ use super::report::{Iteration, Memory, times};
 use anyhow::Result;
 use kit::parity::{self, Trained};
 use kit::show::{Screen, bytes_decimal, significant, table, thousands};
-use kit::{Checks, report};
+use kit::{Checks, report, steady};
 use shardlab::comm::{Comm, CommTraffic, Reduce};
 use shardlab::difference::largest_relative_difference;
 use shardlab::mesh::{Axis, Layout, Mesh};
 use shardlab::plan::zero_memory;
 use shardlab::tensor::{Params, Precision};
-use shardlab::train::{Config, StepTimes, TakenStep};
+use shardlab::train::{Config, StepTimes, TakenStep, Training};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -267,8 +267,26 @@ impl Run {
         table(screen, &["step", "loss", "of 1 rank", "gradient norm", "of 1 rank"], &rows)
     }
 
-    /// Runs all checks.
-    pub fn check(&self, checks: &mut Checks, plan: &Plan, one: &Trained) {
+    /// How many of the first losses are to be compared with one rank's.
+    ///
+    /// # Errors
+    /// If a pass of one rank's own trainings fails.
+    pub fn steady_steps(&self, plan: &Plan, text: &[u32], one: &Trained) -> Result<usize> {
+        let job = &plan.config;
+        let [_, drift] = bounds(parity::rounds(job));
+        let alone = Config {
+            ranks: 1,
+            grad_accum: job.ranks * job.grad_accum,
+            ..job.clone()
+        };
+        let passes =
+            |alone: &Training, step: usize| parity::drawn(alone, job, 0..job.ranks, text, step);
+        let found = self.losses.get(..one.losses.len()).unwrap_or_default();
+        steady::compared(&alone, 0, (found, &one.losses), drift, passes)
+    }
+
+    /// Runs all checks. Of the losses, those of the first `compared` steps are one rank's.
+    pub fn check(&self, checks: &mut Checks, plan: &Plan, one: &Trained, compared: usize) {
         let off = |apart: f64| {
             if apart == 0.0 {
                 "0".to_string()
@@ -276,16 +294,17 @@ impl Run {
                 format!("off by {apart:.0e}")
             }
         };
-        let losses = apart(&self.losses, &one.losses);
+        let losses = apart(&self.losses, &one.losses[..compared]);
         let norm = apart(&self.norms[0], one.norms.get(..1).unwrap_or_default());
-        let steps = one.losses.len();
         let [rounding, drift] = bounds(parity::rounds(&plan.config));
+        let s = if compared == 1 { "" } else { "s" };
         checks.check(
             losses < drift,
-            &format!("{steps} steps: losses are one rank's, within {drift:.0e}"),
+            &format!("{compared} step{s}: losses are one rank's, within {drift:.0e}"),
             &off(losses),
             "the ranks trained a different model than one rank",
         );
+        checks.compared(compared, one.losses.len());
         checks.check(
             norm < rounding,
             &format!("the first gradient norm is one rank's, within {rounding:.0e}"),
@@ -479,7 +498,7 @@ mod tests {
             change(&mut run);
             let screen = Screen::plain();
             let mut checks = Checks::new(&screen);
-            run.check(&mut checks, &plan, &one);
+            run.check(&mut checks, &plan, &one, one.losses.len());
             checks.failed()
         };
         assert_eq!(errors(|_| ()), Vec::<String>::new());

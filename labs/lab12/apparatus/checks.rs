@@ -109,22 +109,28 @@ fn farthest_from_one(factors: impl Iterator<Item = f64>) -> f64 {
     factors.fold(1.0, |most: f64, x| if x.is_nan() || far(x) > far(most) { x } else { most })
 }
 
-/// Checks the losses of a training by `strategy`.
+/// Checks the first losses of a training by `strategy`, as many as [`steady_steps`] counts.
+///
+/// [`steady_steps`]: super::steady_steps
 pub fn check_training(
     checks: &mut Checks,
     config: &Config,
     one: &OneRank,
     strategy: &Strategy,
     losses: &[f64],
+    compared: usize,
 ) {
     let bound = parity::loss_bound(rounds(config));
-    let off = largest_relative_difference(losses, &one.losses);
+    let left_out = one.losses.len() - compared;
+    let found = losses.get(..losses.len().saturating_sub(left_out)).unwrap_or_default();
+    let off = largest_relative_difference(found, &one.losses[..compared]);
     checks.check(
         off < bound,
         &format!("{strategy}: losses within {}", significant(bound, 2)),
         &format!("off by {}", significant(off, 2)),
         "the strategy trained a different model",
     );
+    checks.compared(compared, one.losses.len());
 }
 
 #[cfg(test)]
@@ -250,7 +256,7 @@ mod tests {
         for losses in [&[f64::NAN][..], &[], &[4.0, 4.0]] {
             let screen = Screen::plain();
             let mut checks = Checks::new(&screen);
-            check_training(&mut checks, &config, &one, &Strategy::SINGLE, losses);
+            check_training(&mut checks, &config, &one, &Strategy::SINGLE, losses, 1);
             assert_eq!(checks.failed().len(), 1, "{losses:?}");
         }
     }

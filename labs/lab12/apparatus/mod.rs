@@ -26,7 +26,7 @@ pub use bytes::show_bytes;
 pub use checks::{Found, check, check_training};
 pub use grid::{Cell, Grid};
 pub use measured::{Measured, compared, measure};
-pub use one_rank::OneRank;
+pub use one_rank::{OneRank, steady_steps};
 pub use packed::Packed;
 pub use probe::{Probed, probe};
 pub use work::{Load, Work, draw, work};

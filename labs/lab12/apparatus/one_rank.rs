@@ -2,7 +2,8 @@
 
 use super::{Packed, attending};
 use anyhow::Result;
-use kit::parity::{by_name, stored_gradients};
+use kit::parity::{by_name, loss_bound, rounds, stored_gradients};
+use kit::steady;
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::model::Pass;
@@ -55,6 +56,23 @@ impl OneRank {
         }
         Ok(found)
     }
+}
+
+/// How many of a training's first `losses` are to be compared with one rank's.
+///
+/// # Errors
+/// If a pass fails.
+pub fn steady_steps(
+    config: &Config,
+    packed: Packed,
+    text: &[u32],
+    one: &OneRank,
+    losses: &[f64],
+) -> Result<usize> {
+    let alone = Config { ranks: 1, grad_accum: 1, ..config.clone() };
+    let passes = |alone: &Training, step: usize| whole_step(alone, config, packed, text, step);
+    let bound = loss_bound(rounds(config));
+    steady::compared(&alone, 0, (losses, &one.losses), bound, passes)
 }
 
 /// All sequences of a step, as one micro-batch.

@@ -172,8 +172,9 @@ pub fn attempt(
     if attempt.outcome != Outcome::Solved && attempt.stuck_at().is_empty() {
         lines.push(screen.row("means", &attempt.means));
     }
-    if !attempt.printed.is_empty() {
-        lines.push(printed(screen, &attempt.printed));
+    let printed = not_in_table(attempt);
+    if !printed.is_empty() {
+        lines.push(quoted(screen, &printed));
     }
     if !attempt.tracks.is_empty() {
         lines.push(format!("\n{}", picture::beside(screen, &attempt.tracks)));
@@ -201,10 +202,22 @@ fn title(screen: &Screen, exercise: &Exercise) -> String {
     format!("{}{}{}", exercise.name, screen.separator(), exercise.title)
 }
 
+/// What the reader's code has printed, without a rank's error that the table shows as what it got.
+fn not_in_table(attempt: &Attempt) -> Vec<&str> {
+    let wrong = attempt.findings.iter().filter(|finding| finding.holds == Some(false));
+    let got: Vec<&str> = wrong
+        .flat_map(|finding| &finding.rows)
+        .flat_map(|row| row.got.lines().map(str::trim))
+        .collect();
+    let is_shown = |line: &&str| {
+        got.contains(&line.trim().trim_start_matches("error: ")) && line.contains("failed: ")
+    };
+    attempt.printed.trim_end().lines().filter(|line| !is_shown(line)).collect()
+}
+
 /// The end of the output of the reader's code, because a failure is near the end.
-fn printed(screen: &Screen, text: &str) -> String {
+fn quoted(screen: &Screen, lines: &[&str]) -> String {
     const MOST: usize = 12;
-    let lines: Vec<&str> = text.trim_end().lines().collect();
     let last = &lines[lines.len().saturating_sub(MOST)..];
     let which = if last.len() < lines.len() {
         format!(", the last {MOST} of {} lines", lines.len())
@@ -338,4 +351,31 @@ pub fn hints(screen: &Screen, exercise: &Exercise, read: usize) -> String {
 
 fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attempt::Finding;
+
+    #[test]
+    fn an_error_in_the_table_is_not_printed_again() {
+        let row = |got: &str| Row {
+            at: "the ranks".into(),
+            expected: "exchange".into(),
+            got: got.into(),
+            agrees: false,
+        };
+        let attempt = Attempt {
+            findings: vec![Finding {
+                claim: "copies go there and come back".into(),
+                holds: Some(false),
+                rows: vec![row("rank 0 failed: it sends 12 elements"), row("12")],
+                shows: Vec::new(),
+            }],
+            printed: "12\nrank 0 failed: it sends 12 elements\nrank 1 failed: another\n".into(),
+            ..Attempt::new(Outcome::DoesNotFit, "")
+        };
+        assert_eq!(not_in_table(&attempt), ["12", "rank 1 failed: another"]);
+    }
 }
