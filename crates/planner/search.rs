@@ -208,7 +208,8 @@ mod tests {
     #[test]
     fn a_large_job_is_searched_whole() {
         let found = search(&job("megatron-1t", 16_384));
-        assert!(found.considered > 3_000 && !found.plans.is_empty(), "{}", found.considered);
+        // The shapes that Megatron-LM's paper trained it with are among them.
+        assert!(found.best(|s| [s.tensor, s.pipeline] == [8, 64]).is_some());
         assert!(found.plans[0].strategy.pipeline > 1, "{}", found.plans[0].strategy);
     }
 
