@@ -27,7 +27,9 @@ pub fn tracked(folder: &str) -> Result<Vec<PathBuf>> {
 /// Has cargo compile a copy of the checkout, with each edit behind its switch, for the packages of
 /// rooms and tests. Returns what it said.
 pub fn compile(list: &[Edit], arguments: &[&str]) -> Result<String> {
-    for file in tracked(".")? {
+    let files = tracked(".")?;
+    remove_others(&files)?;
+    for file in files {
         let Ok(mut bytes) = fs::read(&file) else { continue };
         let mut edits: Vec<&Edit> = list.iter().filter(|edit| edit.file == file).collect();
         edits.sort_by_key(|edit| Reverse(edit.range.start));
@@ -54,6 +56,20 @@ pub fn compile(list: &[Edit], arguments: &[&str]) -> Result<String> {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let is_compiled = output.status.success();
     if is_compiled { Ok(said) } else { Err(said.into()) }
+}
+
+/// Removes from the copy what an earlier one had and this checkout has not: a module that has become
+/// a folder cannot be both.
+fn remove_others(files: &[PathBuf]) -> Result<()> {
+    let copied = folder()?.join("copied");
+    for old in fs::read_to_string(&copied).unwrap_or_default().lines().map(PathBuf::from) {
+        if !files.contains(&old) {
+            fs::remove_file(folder()?.join(old)).ok();
+        }
+    }
+    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    fs::create_dir_all(folder()?)?;
+    Ok(fs::write(copied, names.join("\n"))?)
 }
 
 /// On a line of its own, by which an error finds its edit.
