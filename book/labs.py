@@ -33,7 +33,24 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # What labs.toml says of each lab in a browser.
 LABS = {lab["name"]: lab.get("browser", {}) for lab in tomllib.loads((ROOT / "labs/labs.toml").read_text())["lab"]}
 # At most so many bytes, as built and as a server sends it.
-MOST_BYTES = {"labs.wasm": 10_000_000, "labs.wasm.gz": 3_000_000}
+MOST_BYTES = {"labs.wasm": 10_000_000, "labs.wasm.gz": 3_100_000}
+# Of each two-minute exercise with a form the right answer, and a wrong one whose mistake its check knows.
+ANSWERS = {
+    "lab01-which": (["Reduce_Scatter"], ["all-reduce"]),
+    "lab02-divide": (["6"], ["3"]),
+    "lab03-replicas": (["c"], ["A"]),
+    "lab04-holds": (["78"], ["240"]),
+    "lab05-slice": (["2048", "4,096"], ["16384", "512"]),
+    "lab06-bubble": (["40"], ["90"]),
+    "lab07-where": (["70"], ["110"]),
+    "lab08-after": (["121"], ["81"]),
+    "lab09-pieces": (["1", "6"], ["2", "0"]),
+    "lab09-control": (["8"], ["9"]),
+    "lab10-settings": (["180"], ["45"]),
+    "lab11-state": (["21,0"], ["4,5"]),
+    "lab12-zigzag": (["200", "1300"], ["400", "500"]),
+    "lab13-counts": (["2", "5", "2", "3"], ["3", "3", "3", "3"]),
+}
 # At most so long, in seconds.
 PATIENCE = 120
 
@@ -266,8 +283,43 @@ def try_plain_server(browser, address):
     return [] if "✓" in shown else [f"on a plain server: {shown[:300]}"]
 
 
+def answer(browser, place, fields):
+    """Types an answer into a form, by keys alone, and returns what the page says of it."""
+    inputs = place.find_elements("css selector", "input")
+    for field, text in zip(inputs, fields, strict=True):
+        field.clear()
+        field.send_keys(text)
+    browser.execute_script("delete arguments[0].dataset.right", place)
+    inputs[-1].send_keys(Keys.ENTER)
+    WebDriverWait(browser, PATIENCE, 0.05).until(lambda _: place.get_attribute("data-right"))
+    return place.get_attribute("data-right"), place.find_element("css selector", "[role=status]").text
+
+
+def try_forms(browser, address):
+    """Each form on its lab's page: a right answer, a wrong one, one that is none."""
+    found = []
+    for name, (right, wrong) in ANSWERS.items():
+        lab = name[:5]
+        if not browser.current_url.endswith(f"/{lab}.html"):
+            open_page(browser, f"{address}/{lab}.html")
+        place = browser.find_element("css selector", f"section.answer:has([data-exercise={name}])")
+        check = (ROOT / "labs" / lab / "checks" / f"{name.replace('-', '_')}.rs").read_text()
+        # What a check says stands in it, perhaps on two lines, or with a number in it.
+        check = " ".join(check.replace("\\\n", " ").split())
+        judged, said = answer(browser, place, wrong)
+        if judged != "false" or said.removeprefix("Not yet. ")[:30] not in check:
+            found.append(f"{name}: {wrong} is told {said!r}")
+        judged, said = answer(browser, place, ["?"] * len(wrong))
+        if judged != "false":
+            found.append(f"{name}: ? is told {said!r}")
+        judged, said = answer(browser, place, right)
+        if judged != "true" or place.find_element("css selector", "details").get_attribute("hidden") is not None:
+            found.append(f"{name}: {right} is told {said!r}")
+    return found
+
+
 def try_without_script(browser, address):
-    """A reader without JavaScript finds the question, and its answer in a box."""
+    """A reader without JavaScript finds the question, its answer in a box, and the command of an exercise."""
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.get(f"{address}/lab03.html")
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
@@ -277,6 +329,9 @@ def try_without_script(browser, address):
              if not choice["mistake"]]
     shown = place.text
     wrong = [] if shown.count(right[0]) == 2 else [f"without a script: {shown}"]
+    exercise = browser.find_element("css selector", "section.answer")
+    if "check lab03-replicas" not in exercise.text or exercise.find_element("css selector", "form").is_displayed():
+        wrong.append(f"without a script an exercise is {exercise.text}")
     return wrong + ["there is a button that needs a script"] * bool(browser.find_elements("css selector", "button.runs"))
 
 
@@ -296,7 +351,9 @@ def try_labs(address, programs, labs):
     with start(LAPTOP) as browser:
         for lab in labs or LABS:
             wrong += try_lab(browser, address, programs, lab)
-        wrong += [] if labs else try_last_page(browser, address)
+        if not labs:
+            wrong += try_last_page(browser, address)
+            wrong += try_forms(browser, address)
     return wrong
 
 

@@ -58,8 +58,8 @@ pub fn compile(list: &[Edit], arguments: &[&str]) -> Result<String> {
     if is_compiled { Ok(said) } else { Err(said.into()) }
 }
 
-/// Removes from the copy what an earlier one had and this checkout has not: a module that has become
-/// a folder cannot be both.
+/// Removes from the copy what an earlier one had and this checkout has not: a module that has
+/// become a folder cannot be both.
 fn remove_others(files: &[PathBuf]) -> Result<()> {
     let copied = folder()?.join("copied");
     for old in fs::read_to_string(&copied).unwrap_or_default().lines().map(PathBuf::from) {

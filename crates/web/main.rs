@@ -1,7 +1,9 @@
 //! All labs in one program, for the book's pages: it is the lab that it is called.
 //!
 //! A page starts it with a lab's name in place of a program's, and then the flags, as a shell
-//! would start that lab's own program.
+//! would start that lab's own program. Called `check` it checks an exercise's form.
+
+mod checks;
 
 use shardlab::allocator::Counting;
 use std::process::ExitCode;
@@ -13,6 +15,9 @@ static ALLOCATOR: Counting = Counting;
 fn main() -> ExitCode {
     let called = std::env::args().next().unwrap_or_default();
     let name = called.rsplit('/').next().unwrap_or_default();
+    if name == "check" {
+        return checks::check(&std::env::args().skip(1).collect::<Vec<_>>());
+    }
     match labs::ALL.iter().find(|lab| lab.name == name) {
         Some(lab) => (lab.run)(),
         None => {

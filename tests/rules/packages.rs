@@ -82,7 +82,7 @@ const FLOORS: [&[&str]; 10] = [
     &["crates/bf16", "crates/shapes", "crates/unified"],
     &["", "crates/planner"],
     &["labs/kit"],
-    &["labs/deepspeed"],
+    &["crates/exercise", "labs/deepspeed"],
     &["labs/lab*"],
     &["labs/capstone", "labs/ladder"],
     &["labs/all"],

@@ -114,6 +114,9 @@ pub struct Exercise {
     /// The task in one line.
     pub task: String,
     pub minutes: usize,
+    /// What each field of its form on a page asks for. Without one it is solved as code alone.
+    #[serde(default)]
+    pub form: Vec<String>,
     /// Whether the exercise is code that runs and is wrong, not a blank to fill.
     #[serde(default)]
     pub broken: bool,

@@ -7,7 +7,7 @@ use shardlab::comm::Reduce;
 use shardlab::{Result, launch};
 use std::process::ExitCode;
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("your call leaves the picture's numbers", compare)])
 }
 

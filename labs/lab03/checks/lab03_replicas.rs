@@ -11,7 +11,7 @@ use shardlab::train::{AdamW, Config, clip_scale, global_norm};
 use shardlab::{Result, launch};
 use std::process::ExitCode;
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("after three steps the ranks hold two models", compared)])
 }
 

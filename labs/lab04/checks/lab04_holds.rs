@@ -9,7 +9,7 @@ use std::process::ExitCode;
 const PARAMETERS: u64 = 15_000_000_000;
 const RANKS: u64 = 10;
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("what one of 10 ranks holds in stage 2", holds)])
 }
 
@@ -19,7 +19,7 @@ fn parts(stage: usize, each: BytesEach) -> [u64; 3] {
 }
 
 fn holds(evidence: &mut Evidence) -> Result<()> {
-    let got = one_rank();
+    let got: u64 = one_rank();
     let sum = |stage: usize| parts(stage, BytesEach::F32).iter().sum::<u64>();
     let (right, whole) = (parts(2, BytesEach::F32), parts(0, BytesEach::F32));
     evidence.answer("GB on one rank", sum(2), got);

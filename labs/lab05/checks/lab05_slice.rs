@@ -12,7 +12,7 @@ const RANKS: usize = 8;
 const WIDTH: usize = 4096;
 const HIDDEN: usize = 4 * WIDTH;
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("one rank's slice of C", slice)])
 }
 

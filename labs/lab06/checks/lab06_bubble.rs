@@ -11,7 +11,7 @@ const PIPELINE: Pipeline = Pipeline { ranks: 9, chunks: 1, micro_batches: 10 };
 const RANK: u64 = 2;
 const TIMES: Times = Times { forward: 2.0, backward: 3.0, weights: 0.0, message: 0.0 };
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("how long rank 2 waits in a step", waited)])
 }
 

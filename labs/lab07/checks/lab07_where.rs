@@ -14,7 +14,7 @@ const PICOTRON: Layout = Layout { order: Order::DataSlowest, ..MEGATRON };
 /// The rank that gets activations.
 const RANK: usize = 110;
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("which rank sends activations to rank 110", sends)])
 }
 

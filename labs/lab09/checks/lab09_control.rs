@@ -10,7 +10,7 @@ const NUMEL: usize = 40;
 /// More than anyone tries by hand.
 const MOST: usize = 1000;
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("the smallest number of ranks that fails", fails_first)])
 }
 

@@ -12,7 +12,7 @@ const PADDED: usize = 32;
 const OLD: usize = 4;
 const NEW: usize = 2;
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("where new rank 1 finds its first element", begins)])
 }
 

@@ -13,7 +13,7 @@ const STAGES: usize = 2;
 const MICRO_BATCH: usize = 3;
 const ACCUMULATION: usize = 5;
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("a step's sequences, without tensor ranks", step)])
 }
 

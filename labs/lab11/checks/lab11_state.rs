@@ -13,7 +13,7 @@ const TENSOR: u64 = 4;
 const STAGES: u64 = 2;
 const DEVICES: u64 = DATA * TENSOR * STAGES;
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("what a rank holds under the plan", holds)])
 }
 
@@ -25,7 +25,7 @@ fn gb(parts: u64, zero: usize, ranks: u64, each: BytesEach) -> f64 {
 }
 
 fn holds(evidence: &mut Evidence) -> Result<()> {
-    let got = one_rank();
+    let got: f64 = one_rank();
     let each = BytesEach::MEGATRON;
     let part = TENSOR * STAGES;
     let right = gb(part, 1, DATA, each);

@@ -10,7 +10,7 @@ const LENGTH: usize = 1600;
 const RANKS: usize = 8;
 const RANK: usize = 2;
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("the chunks of rank 2", chunks)])
 }
 

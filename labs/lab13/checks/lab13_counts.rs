@@ -11,7 +11,7 @@ const EXPERTS: usize = 8;
 /// The experts of rank 1's tokens.
 const CHOSEN: [[usize; 2]; 6] = [[2, 5], [3, 2], [6, 7], [0, 2], [1, 6], [3, 4]];
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     run(&[("what rank 1 sends", sent)])
 }
 

@@ -17,8 +17,8 @@
 //!   and `drift.rs`; `mesh.rs` does so in part. Other scripts have formulas, which are compared:
 //!   `exposed.rs` (overlap), `memory.rs` and `bad_batch.rs`, with `noise.rs`
 //!
-//! `predictions.rs` asks each lab for the question on its page, and `decks.rs` makes the slides of
-//! every lab.
+//! `predictions.rs` asks each lab for the question on its page, `answers.rs` makes the forms of
+//! two-minute exercises, and `decks.rs` the slides of every lab.
 //!
 //! `site.rs` builds it all into one folder, with the labs that run on its pages; `heads.rs` says in
 //! each page's head what it is about.
@@ -27,6 +27,7 @@
 //! interactive figures.
 
 mod aids;
+mod answers;
 mod bad_batch;
 mod cases;
 mod colours;

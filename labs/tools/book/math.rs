@@ -2,6 +2,7 @@
 //! book, which browsers draw themselves: no script, no font, no network.
 
 use super::aids::Aids;
+use super::answers::with_answers;
 use super::colours::coloured;
 use super::decks::with_decks;
 use super::predictions::{predictions, with_prediction};
@@ -39,6 +40,7 @@ pub fn preprocess(args: &[String]) -> Result<()> {
     let questions = predictions()?;
     pages(book, &|file, page| {
         let page = with_decks(&course, &root, page)?;
+        let page = with_answers(&course, &root, &page)?;
         let page = coloured(&mathml_of_page(&aids.add(file, &page))?);
         with_prediction(&questions, file, &page)
     })?;
