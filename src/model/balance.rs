@@ -405,6 +405,24 @@ mod tests {
         assert!(error.contains("chooses 2 experts, and 4 are replayed"), "{error}");
     }
 
+    #[test]
+    fn parts_of_all_layers_count_equally() {
+        let load = |parts: [f64; 2]| Load {
+            chosen: Vec::new(),
+            copies: Vec::new(),
+            kept: Vec::new(),
+            scores: Vec::new(),
+            tokens: 2,
+            parts: parts.to_vec(),
+            z: 0.0,
+        };
+        let balance = Balance::default();
+        let mut watched = balance.watched();
+        watched.note("first", load([2.0, 0.0]));
+        watched.note("second", load([0.5, 1.5]));
+        assert_eq!(watched.mean(), (vec![1.25, 0.75], 2.0));
+    }
+
     fn logits() -> Vec<f32> {
         (0..12).map(|i| ((i * i % 7) as f32 - 3.0) / 2.0).collect()
     }

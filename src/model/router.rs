@@ -286,6 +286,9 @@ mod tests {
         let groups = Some(Groups { count: 2, top_k: 1 });
         let selection = Selection { groups, scores: Scores::Sigmoid, ..Selection::default() };
         assert_eq!(selected(&[2.0, -9.0, 1.5, 1.0], &rules(1, selection), None), [2]);
+        // Not by all: the second group has the larger sum of three.
+        let of_three = Experts { count: 6, ..rules(1, selection) };
+        assert_eq!(selected(&[3.0, 3.0, -9.0, 1.5, 1.5, 1.5], &of_three, None), [0]);
         // A score below 0 that counts is above one that does not.
         let bias = [0.0, 0.0, -1.0, -3.0];
         let logits = [-20.0, -20.0, 9.0, 9.0];

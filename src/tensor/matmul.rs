@@ -175,6 +175,16 @@ unsafe fn multiply(c: *mut f32, stride: usize, write: Write, a: Matrix, b: Matri
 mod tests {
     use super::*;
 
+    /// A product of 2 x 3 and 3 x 5 numbers: 5 results of 3 products each for each row.
+    #[test]
+    fn products_are_counted_since_an_earlier_reading() {
+        product(Matrix::new(&[1.0; 4], 2, 2), Matrix::new(&[1.0; 4], 2, 2));
+        let before = profile::products();
+        product_bf16(Matrix::new(&[1f32; 6], 2, 3), Matrix::new(&[1f32; 15], 3, 5));
+        let counted = profile::products() - before;
+        assert_eq!((counted.flops, counted.bytes), (2 * 2 * 3 * 5, 4 * (6 + 15 + 10)));
+    }
+
     /// Every combination of transposed factors, into a block of a wider matrix, against the
     /// definition.
     #[test]

@@ -326,6 +326,15 @@ fn trained(comm: &Comm, job: &Job) -> anyhow::Result<Trained> {
         found.losses.push(taken.loss);
         found.norms.push(taken.grad_norm);
     }
+    // Each element is averaged once a step, an expert's too, and gathered where ranks have shards.
+    let Strategy { pipeline, zero, .. } = job.strategy;
+    if pipeline == 1 && zero != Stage::Three {
+        let specs = training.stages.chunks[0].params.specs();
+        let all = specs.iter().map(|spec| spec.numel()).sum();
+        let volumes = training.zero.volumes();
+        let gathered = if zero == Stage::Ddp { 0 } else { all };
+        assert_eq!([volumes.gathered, volumes.reduced], [gathered, all], "{}", job.strategy);
+    }
     training.mesh.group(Axis::Data).all_reduce(&mut found.losses, Reduce::Mean)?;
     found.values = training.whole(|model| Ok(model.params.values().clone()))?;
     Ok(found)
