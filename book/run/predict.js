@@ -1,10 +1,11 @@
-// The question that a lab's page asks before its run. The reader commits, the lab runs, and the page says what the answer was
+// The question that a lab's page asks before its run, and those inside pages. The reader commits, the lab runs, and the page says what the answer was
 // right for. What readers said stays in their browsers; the last page of the labs shows it, and saves it as a file. What
 // follows the question answers it, so it is folded until the reader has committed or passes on.
 {
     const KEY = "shardlab.predictions";
     const PASSED = "shardlab.passed";
     const AGAIN = "shardlab.again";
+    const QUESTIONS = "shardlab.questions";
 
     function kept(key = KEY) {
         try {
@@ -120,20 +121,23 @@
         return { right: false, says: number < value ? "That is too low." : "That is too high." };
     };
 
-    function field(lab, { choices, typed }) {
-        if (typed) return `<label>Your prediction: <input name="said" inputmode="decimal" autocomplete="off" required>${typed.unit}</label>`;
+    function field(whose, { choices, typed }) {
+        if (typed) return `<label>Your ${whose}: <input name="said" inputmode="decimal" autocomplete="off" required>${typed.unit}</label>`;
         const letter = i => String.fromCharCode("a".charCodeAt(0) + i);
         return choices.map((choice, i) => `<label><input type="radio" name="said" value="${letter(i)}" required> <span></span></label>`).join("");
     }
 
     function ask(place, question, open, here) {
         const { lab, choices, typed, why, flags, shown } = question;
+        // One inside a page has a name, and no run that answers it.
+        const { question: inside } = place.dataset;
+        const [name, memory] = inside ? [inside, QUESTIONS] : [lab, KEY];
         const [asked, list, folded] = [place.querySelector("p"), place.querySelector("ol"), place.querySelector("details")];
-        asked.id = `predict-${lab}`;
+        asked.id = `predict-${name.replace(" ", "-")}`;
         list?.remove();
         folded.hidden = true;
         const form = document.createElement("form");
-        form.innerHTML = `<fieldset aria-labelledby="${asked.id}">${field(lab, question)}</fieldset>
+        form.innerHTML = `<fieldset aria-labelledby="${asked.id}">${field(inside ? "answer" : "prediction", question)}</fieldset>
             <button type="submit">${here ? `Commit, and run ${lab} here` : "Commit"}</button> <button type="button">Leave it out</button>
             <p role="status"></p>`;
         form.querySelectorAll("label span").forEach((text, i) => { text.textContent = choices[i].text; });
@@ -141,7 +145,7 @@
         const [fields, said, skip] = [form.querySelector("fieldset"), form.querySelector("[role=status]"), form.querySelector("button[type=button]")];
         // One way to leave a prediction out: where the section is folded, its own button.
         skip.hidden = open.folds ?? false;
-        const before = kept()[lab];
+        const before = kept(memory)[name];
         if (before) said.textContent = `Last time you said: ${before.said}.`;
         const answer = (words, judged) => {
             const right = choices.find(choice => !choice.mistake).text;
@@ -155,11 +159,11 @@
         };
         let committed = ["", null];
         skip.addEventListener("click", () => {
-            if (!committed[1]) keep(PASSED, lab, now());
+            if (!committed[1] && !inside) keep(PASSED, lab, now());
             answer(...committed);
         });
         // An answer of before the page was loaded once more.
-        const again = kept(AGAIN)[lab];
+        const again = !inside && kept(AGAIN)[lab];
         if (again) form.elements.said.value = again;
         form.addEventListener("submit", event => {
             event.preventDefault();
@@ -175,11 +179,12 @@
                 said.textContent = "This page is loaded once more, so that it may run labs. Then commit again.";
                 return void shardlab.shareMemory();
             }
-            keep(KEY, lab, { said: words, right: judged.right, when: now() });
-            keep(AGAIN, lab, undefined);
+            keep(memory, name, { said: words, right: judged.right, when: now() });
+            if (!inside) keep(AGAIN, lab, undefined);
             open.committed?.();
             fields.disabled = true;
             form.querySelector("button[type=submit]").hidden = true;
+            if (inside) return answer(words, judged);
             [skip.textContent, skip.hidden] = ["Show the answer", false];
             committed = [words, judged];
             said.textContent = here ? `The run answers: ${lab} ${flags}` : `Run it: cargo run --bin ${lab}`;
@@ -220,6 +225,9 @@
         // At once: the answer must not be seen before the page knows whether it can run labs.
         const open = fold(place, question.lab, () => keep(PASSED, question.lab, now()));
         shardlab.canRun.then(here => ask(place, question, open, here));
+    }
+    for (const place of document.querySelectorAll("section.question")) {
+        ask(place, JSON.parse(place.querySelector("script").textContent), () => {}, false);
     }
     document.querySelectorAll("section.predictions").forEach(show);
 }

@@ -1,15 +1,16 @@
 //! What this lab asks before its run, and in the quiz.
 
+use crate::apparatus::formulas::calls;
 use crate::flags::Args;
 use anyhow::Result;
 use clap::Parser;
 use kit::show::percent;
 use kit::{Ask, Question};
 use shardlab::data::Corpus;
-use shardlab::plan::{AttentionScores, DropoutMasks, Kept, Shards};
+use shardlab::plan::{AttentionScores, DropoutMasks, Kept, ModelShape, Shards};
 
 /// The first is asked before the run.
-pub const QUESTIONS: &[Ask] = &[prediction];
+pub const QUESTIONS: &[Ask] = &[prediction, calls_of_a_block];
 
 /// What part of one rank's activations each of two tensor ranks keeps.
 fn prediction() -> Result<Question> {
@@ -56,4 +57,37 @@ fn prediction() -> Result<Question> {
     )
     .typed(" %", 0.03)
     .shown("(24 + 48/t) sbh"))
+}
+
+/// How often ranks that share a block meet in its forward pass.
+fn calls_of_a_block() -> Result<Question> {
+    let of = |layers: usize, pass: usize| {
+        let shape = ModelShape::gpt2(layers, 64, 8, 65, 64);
+        calls(&Shards { shape, tensor: 2, pipeline: 1, sequence: false, rows: 65 })[pass] as f64
+    };
+    let a_block = |pass: usize| of(2, pass) - of(1, pass);
+    let forward = a_block(0);
+    Ok(Question::amount(
+        ["lab05", "One block: f and g"],
+        "Two tensor ranks share a block: attention, and an MLP, each with a matrix that is cut by columns and one that is cut by rows. How \
+         many all-reduces does the block's forward pass make?",
+        |calls| calls.to_string(),
+        forward,
+        &[
+            (
+                forward + a_block(1),
+                "That is forward and backward together, or one for each matrix. The second matrix's rows need the columns that the rank \
+                 has, so nothing is sent between the two.",
+            ),
+            (
+                forward / 2.0,
+                "Attention and the MLP each end in a sum over the ranks, and the second begins with the first one's.",
+            ),
+            (
+                0.0,
+                "Each rank has some rows of the second matrix, so its product is only a summand of the result.",
+            ),
+        ],
+        "Each pair of matrices ends with one sum over the ranks, g: one for attention, one for the MLP.",
+    ))
 }

@@ -6,7 +6,7 @@ use kit::{Ask, Question};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Simulated, Times, simulate};
 
 /// The first is asked before the run.
-pub const QUESTIONS: &[Ask] = &[prediction];
+pub const QUESTIONS: &[Ask] = &[prediction, alive];
 
 /// How long a rank of a pipeline waits.
 fn prediction() -> Result<Question> {
@@ -55,4 +55,39 @@ fn prediction() -> Result<Question> {
     )
     .typed(" %", 0.02)
     .shown(format!("{} of it bubble", percent(right.bubble()))))
+}
+
+/// What 1F1B is for.
+fn alive() -> Result<Question> {
+    let pipeline = Pipeline { ranks: 4, chunks: 1, micro_batches: 12 };
+    let times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 };
+    let peaks = |schedule: Schedule| -> Result<Vec<usize>> {
+        Ok(simulate(&pipeline, &schedule.orders(&pipeline)?, &times)?.peaks)
+    };
+    let one = peaks(Schedule::OneForwardOneBackward)?;
+    let Pipeline { ranks, micro_batches, .. } = pipeline;
+    Ok(Question::amount(
+        ["lab06", "The order sets the memory"],
+        format!(
+            "{ranks} ranks, {micro_batches} micro-batches, 1F1B. Of how many micro-batches does the first rank keep activations at the most?"
+        ),
+        |number| number.to_string(),
+        one[0] as f64,
+        &[
+            (
+                peaks(Schedule::GPipe)?[0] as f64,
+                "That is GPipe, which runs all forward passes first. Under 1F1B each backward pass frees what the next forward pass takes.",
+            ),
+            (
+                one[ranks - 1] as f64,
+                "That is the last rank, whose backward pass follows at once. The first waits until its micro-batch has been through all ranks.",
+            ),
+            (
+                (micro_batches / ranks) as f64,
+                "The micro-batches are not shared: all of them go through every rank.",
+            ),
+        ],
+        "It sends one micro-batch on for each rank behind it before the first gradient comes back, and never more: more micro-batches cost no \
+         memory.",
+    ))
 }

@@ -3,12 +3,12 @@
 use crate::flags::Args;
 use anyhow::Result;
 use clap::Parser;
-use kit::show::percent;
+use kit::show::{percent, significant};
 use kit::{Ask, Question};
 use shardlab::parallel::context::Slicing;
 
 /// The first is asked before the run.
-pub const QUESTIONS: &[Ask] = &[prediction];
+pub const QUESTIONS: &[Ask] = &[prediction, first_maximum];
 
 /// How much of the mean work the last of four ranks has, in contiguous order.
 fn prediction() -> Result<Question> {
@@ -64,4 +64,33 @@ fn prediction() -> Result<Question> {
     )
     .typed(" %", 0.03)
     .shown("(2c-1)/c"))
+}
+
+/// Why a ring keeps a maximum.
+fn first_maximum() -> Result<Question> {
+    // Two blocks of one key each, with these scores, and values 1 and 0.
+    let [first, second] = [0.0f64, (3f64).ln()];
+    let right = first.exp() / (first.exp() + second.exp());
+    Ok(Question::amount(
+        ["lab12", "Three exchanges"],
+        "A query has seen one key in the ring's first round: its score is 0, its value 1. In the second round comes a key with the score \
+         ln 3 and the value 0. What is the query's result?",
+        |result| significant(result, 3),
+        right,
+        &[
+            (
+                1.0,
+                "That was right after the first round. The second key takes a part of the weight, though its value is 0.",
+            ),
+            (
+                0.5,
+                "That is the mean of the two rounds' results. Each counts by the sum of its exponentials, and these are 1 and 3.",
+            ),
+            (
+                second.exp() / (first.exp() + second.exp()),
+                "That is the second key's weight. Its value is 0, and the first one's is 1.",
+            ),
+        ],
+        "The weights are 1/4 and 3/4. A rank keeps the sum of exponentials beside its result, and shrinks both when a block adds to it.",
+    ))
 }

@@ -8,7 +8,7 @@ use kit::show::significant;
 use kit::{Ask, Question};
 
 /// The first is asked before the run.
-pub const QUESTIONS: &[Ask] = &[prediction];
+pub const QUESTIONS: &[Ask] = &[prediction, divisor, fullest];
 
 /// How many copies of a token leave its rank.
 fn prediction() -> Result<Question> {
@@ -51,4 +51,67 @@ fn prediction() -> Result<Question> {
     )
     .typed(" copies", 0.02)
     .shown("k(1-1/e)"))
+}
+
+/// Whose tokens an expert's gradient is of.
+fn divisor() -> Result<Question> {
+    let data = 8;
+    let ep = 4;
+    let edp = data / ep;
+    let tokens: f64 = (1..=data).map(f64::from).sum();
+    Ok(Question::amount(
+        ["lab13", "Whose gradient, divided by what?"],
+        format!(
+            "{data} data ranks, of which {ep} neighbours share the experts. The loss is the mean over all {data}. One expert lies on {edp} \
+             ranks. Its gradient there is already a sum over the tokens that {ep} ranks have sent. The {edp} ranks add up their sums: \
+             {tokens}. What is the expert's gradient?"
+        ),
+        |gradient| significant(gradient, 3),
+        tokens / f64::from(data),
+        &[
+            (
+                tokens / f64::from(edp),
+                "That is a mean over the ranks that hold the expert, as for any other parameter: four times too large. The sum is of the \
+                 tokens of all eight.",
+            ),
+            (
+                tokens / f64::from(ep),
+                "That divides by the ranks that have sent tokens to one of them. The other one's tokens came from four more.",
+            ),
+            (
+                tokens,
+                "That is a sum. The loss is a mean over the ranks, so every gradient is.",
+            ),
+        ],
+        "The summands are of the tokens of all 8 ranks, however many ranks have added them up: so 8 divides, as for every other parameter.",
+    ))
+}
+
+/// What a step waits for.
+fn fullest() -> Result<Question> {
+    let experts = 8.0;
+    let tokens = 1024.0;
+    let top = 2.0;
+    let most = 512.0;
+    Ok(Question::amount(
+        ["lab13", "An even load"],
+        format!(
+            "{experts} ranks hold one of {experts} experts each, and a router sends {tokens} tokens to {top} experts each. The fullest expert gets \
+             {most} copies. How many times as long as with an even load do the experts take?"
+        ),
+        |times| significant(times, 3),
+        most / (top * tokens / experts),
+        &[
+            (
+                most / (tokens / experts),
+                "Each token has two copies, so on an even load an expert gets 256 and not 128.",
+            ),
+            (1.0, "All ranks wait in the combine until the fullest expert has computed."),
+            (
+                most / tokens,
+                "That is the share of the tokens that have chosen the expert. On an even load it is a quarter.",
+            ),
+        ],
+        "There are 2,048 copies, 256 for each expert. All wait for the one with 512.",
+    ))
 }

@@ -11,7 +11,7 @@ mod benchmark;
 mod broken;
 mod checks;
 mod example;
-mod formulas;
+pub mod formulas;
 mod gemm;
 mod matrices;
 mod measured;

@@ -5,7 +5,7 @@ use super::aids::Aids;
 use super::answers::with_answers;
 use super::colours::coloured;
 use super::decks::with_decks;
-use super::predictions::{predictions, with_prediction};
+use super::predictions::{predictions, with_questions};
 use anyhow::{Context, Result, bail};
 use kit::Course;
 use pulldown_latex::config::DisplayMode;
@@ -42,7 +42,7 @@ pub fn preprocess(args: &[String]) -> Result<()> {
         let page = with_decks(&course, &root, page)?;
         let page = with_answers(&course, &root, &page)?;
         let page = coloured(&mathml_of_page(&aids.add(file, &page))?);
-        with_prediction(&questions, file, &page)
+        with_questions(&questions, file, &page)
     })?;
     std::io::stdout()
         .write_all(serde_json::to_string(book)?.as_bytes())

@@ -1,5 +1,5 @@
-//! The question that each lab's page asks before its run. The lab computes its answer, and what
-//! other answers would have been right for; `book/run/predict.js` asks.
+//! The question that each lab's page asks before its run, and those inside pages. The lab computes
+//! its answer, and what other answers would have been right for; `book/run/predict.js` asks.
 
 use super::colours::escaped;
 use anyhow::{Context, Result};
@@ -11,7 +11,10 @@ use std::fmt::Write;
 /// Where a page has its question.
 const PLACE: &str = "<section class=\"predict\"></section>\n";
 
-/// The questions of all labs, in order.
+/// Where a page has another one: this, the lab, and the question's place among the lab's.
+const INSIDE: &str = "<section class=\"question\">";
+
+/// The questions before a run of all labs, in order.
 ///
 /// # Errors
 /// If a lab cannot compute its answer.
@@ -73,27 +76,49 @@ pub fn typed_numbers() -> Vec<Value> {
     rows
 }
 
-/// The page with its question, if it has a place for one.
+/// The page with its questions, where it has places for some.
 ///
 /// # Errors
-/// If the page is no lab's.
-pub fn with_prediction(questions: &[Question], file: &str, page: &str) -> Result<String> {
-    if !page.contains(PLACE) {
-        return Ok(page.to_string());
+/// If the page is no lab's, or a lab has no such question.
+pub fn with_questions(before_runs: &[Question], file: &str, page: &str) -> Result<String> {
+    let mut out = String::new();
+    for line in page.split_inclusive('\n') {
+        let inside = line
+            .strip_prefix(INSIDE)
+            .and_then(|rest| rest.trim_end().strip_suffix("</section>"));
+        if let Some(name) = inside {
+            let head =
+                format!("class=\"question\" data-question=\"{name}\" aria-label=\"A question\"");
+            out += &html(&head, "Before you read on.", &named(name)?)?;
+        } else if line == PLACE {
+            let question = before_runs.iter().find(|asked| format!("{}.md", asked.page) == file);
+            let question = question.with_context(|| format!("no lab asks on {file}"))?;
+            let head = format!("class=\"predict\" aria-label=\"{}: a prediction\"", question.lab);
+            out += &html(&head, "Predict, then run.", question)?;
+        } else {
+            out += line;
+        }
     }
-    let question = questions.iter().find(|question| format!("{}.md", question.page) == file);
-    let question = question.with_context(|| format!("no lab asks on {file}"))?;
-    Ok(page.replace(PLACE, &html(question)?))
+    Ok(out)
+}
+
+/// The question with a name such as `lab03 2`: the lab's second.
+fn named(name: &str) -> Result<Question> {
+    let find = || {
+        let (lab, place) = name.split_once(' ')?;
+        let lab = labs::ALL.iter().find(|entry| entry.name == lab)?;
+        lab.questions.get(place.parse::<usize>().ok()?.checked_sub(1)?)
+    };
+    find().with_context(|| format!("no lab asks {name}"))?()
 }
 
 /// A question that can be read without a script: the answer is in a box that opens.
-fn html(question: &Question) -> Result<String> {
-    let Question { lab, asks, choices, why, typed, .. } = question;
+fn html(head: &str, begins: &str, question: &Question) -> Result<String> {
+    let Question { asks, choices, why, typed, .. } = question;
     // A closing tag in a string would end the script.
     let json = serde_json::to_string(question)?.replace("</", "<\\/");
     let mut out = format!(
-        "<section class=\"predict\" aria-label=\"{lab}: a prediction\">\n<script type=\"application/json\">{json}</script>\n\
-         <p><b>Predict, then run.</b> {}</p>\n",
+        "<section {head}>\n<script type=\"application/json\">{json}</script>\n<p><b>{begins}</b> {}</p>\n",
         escaped(asks)
     );
     if typed.is_none() {
@@ -123,6 +148,9 @@ fn html(question: &Question) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use std::fs::read_to_string;
+    use std::path::Path;
 
     #[test]
     fn every_lab_asks_one_question_with_one_right_answer() {
@@ -146,6 +174,48 @@ mod tests {
                 assert!(one.mistake.is_empty() || judged.mistake() == one.mistake, "{said}");
             }
         }
+    }
+
+    /// Of all questions one choice is right, and each wrong one has a sentence of its own.
+    #[test]
+    fn choices_are_told_apart() {
+        for question in labs::questions().unwrap() {
+            let choices = &question.choices;
+            assert!(choices.len() >= 3, "{question:#?}");
+            let wrong = choices.iter().filter(|choice| !choice.mistake.is_empty());
+            assert_eq!(wrong.count() + 1, choices.len(), "{question:#?}");
+            let texts: BTreeSet<&String> = choices.iter().map(|choice| &choice.text).collect();
+            let mistakes: BTreeSet<&String> =
+                choices.iter().map(|choice| &choice.mistake).collect();
+            assert_eq!([texts.len(), mistakes.len()], [choices.len(); 2], "{question:#?}");
+        }
+    }
+
+    /// Each question stands on its page: the first before the run, the others where they say.
+    #[test]
+    fn every_question_has_a_place() {
+        let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../book/src");
+        for lab in labs::ALL {
+            for (at, ask) in lab.questions.iter().enumerate() {
+                let page = format!("{}.md", ask().unwrap().page);
+                let text = read_to_string(pages.join(&page)).unwrap();
+                let place = match at {
+                    0 => format!("\n{PLACE}"),
+                    _ => format!("\n{INSIDE}{} {}</section>\n", lab.name, at + 1),
+                };
+                assert_eq!(text.matches(&place).count(), 1, "{} {} on {page}", lab.name, at + 1);
+            }
+        }
+        assert!(
+            with_questions(&[], "lab03.md", "<section class=\"question\">lab03 9</section>")
+                .is_err()
+        );
+        let page = "<section class=\"question\">lab03 2</section>\nafter\n";
+        let html = with_questions(&[], "overlap.md", page).unwrap();
+        assert!(
+            html.contains("data-question=\"lab03 2\"") && html.ends_with("after\n"),
+            "{html}"
+        );
     }
 
     #[test]
