@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs labs 02 to 09, 12 and 13 beside the same loops in PyTorch: the same weights and batches in, the same numbers out.
+"""Runs labs 01 to 09, 12 and 13 beside the same loops in PyTorch: the same weights and batches in, the same numbers out.
 
 Set-up (a virtual environment):  python3 -m venv venv && venv/bin/pip install torch numpy
 All labs:                        venv/bin/python book/pytorch/compare.py
@@ -26,6 +26,7 @@ import time
 import numpy as np
 import torch
 
+import lab01
 import lab02
 import lab03
 import lab04
@@ -36,6 +37,7 @@ import lab08
 import lab09
 import lab12
 import lab13
+import one_device
 import shared
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -119,6 +121,24 @@ def start(labs, broken):
     same = sum(int((drawn[name] == value).sum()) for name, value in saved.items())
     whole = sum(value.numel() for value in drawn.values())
     yield Comparison(f"initial weights, bitwise: {whole:,}", same, whole)
+
+
+def loop(labs, broken):
+    flags = ["--ranks", 1, "--steps", lab02.STEPS, "--batch", lab02.BATCH, "--lr", lab02.LR, "--seed", lab02.SEED]
+    _, _, rows = labs.run("lab02", *flags, metrics=True)
+    there = shared.launch(one_device.run, 1, broken=broken)
+    yield Comparison(f"one device: {len(rows)} losses", [row["loss"] for row in rows], there["losses"], NUMBERS)
+
+
+def lab01s(labs, broken):
+    there = shared.launch(lab01.run, lab01.RANKS, broken=broken)
+    for name, what in (("naive", "an all-reduce through rank 0"), ("ring", "around a ring")):
+        text, _, _ = labs.run("lab01", "--ranks", lab01.RANKS, "--algorithm", name, "--rounds")
+        # What ranks have after the last round: the right half of the last drawing.
+        rows = re.findall(r"rank \d │[^│]*rank \d │(.*)", text)[-lab01.RANKS:]
+        yield Comparison(f"{what}: sums of {lab01.RANKS} ranks", [[int(one) for one in re.findall(r"\d+", row)] for row in rows], there[name])
+        sent = find(r"rank 0 sent (\d+) messages, (\d+) bytes", text)
+        yield Comparison(f"rank 0 sends {sent[0]} messages, {sent[1]} bytes", [int(one) for one in sent], list(there[f"{name} sent"]))
 
 
 def lab02s(labs, broken):
@@ -250,6 +270,8 @@ def lab13s(labs, broken):
 # What is compared, and the mistakes that `--broken` makes in PyTorch's run, one after the other.
 LABS = {
     "start": (start, ["weight"]),
+    "loop": (loop, ["weight"]),
+    "lab01": (lab01s, ["numbers", "bytes"]),
     "lab02": (lab02s, ["weight", "bytes"]),
     "lab03": (lab03s, ["weight", "twice"]),
     "lab04": (lab04s, ["weight", "reshard", "whole"]),
@@ -267,7 +289,7 @@ def programs(folder):
     """The folder with the labs' programs; builds them if there is none."""
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     known = [pathlib.Path(folder)] if folder else [target / "release", target / "debug"]
-    there = [one.resolve() for one in known if all((one / f"lab{number:02}").is_file() for number in [*range(2, 10), 12, 13])]
+    there = [one.resolve() for one in known if all((one / f"lab{number:02}").is_file() for number in [*range(1, 10), 12, 13])]
     if there:
         return max(there, key=lambda one: (one / "lab03").stat().st_mtime)
     if folder:
