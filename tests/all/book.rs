@@ -432,6 +432,23 @@ fn listings_are_there_and_used_and_every_page_with_one_shows_a_run() {
     }
 }
 
+/// Someone who knows PyTorch meets it beside each heart, and `compare.py` runs what they read.
+#[test]
+fn every_twin_in_pytorch_is_on_its_page_and_is_compared() {
+    let compared = text("book/pytorch/compare.py");
+    let mut shown = 0;
+    for (_, page) in pages() {
+        let name = page.trim_end_matches(".md").replace('-', "_");
+        if root().join(format!("book/pytorch/{name}.py")).is_file() {
+            let twin = format!("\n```python,twin\n{{{{#include ../pytorch/{name}.py:");
+            assert!(text(format!("book/src/{page}")).contains(&twin), "{page} shows no {name}.py");
+            assert!(compared.contains(&format!("\nimport {name}\n")), "{name}.py is not compared");
+            shown += 1;
+        }
+    }
+    assert!(shown >= 12, "{shown} twins");
+}
+
 pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries

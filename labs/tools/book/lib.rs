@@ -8,6 +8,7 @@
 //! - `notebook.rs`: the same for what the notebooks' cells print
 //! - `colours.rs`: an output in the colours of the terminal
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
+//! - `tabs.rs`: a listing in Rust beside its twin in PyTorch
 //! - `aids.rs`: what a page gets beside its text: the glossary's definitions, and the reader's path
 //! - `over_a_step.rs`: the activations that are alive over a step
 //! - `draw/`: what pages draw and no screen does
@@ -53,6 +54,7 @@ mod reshard;
 mod schedules;
 mod site;
 mod straggler;
+mod tabs;
 
 // A notebook names two crates of ours: the library, and one that has the rest.
 pub use kit;

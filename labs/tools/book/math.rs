@@ -6,6 +6,7 @@ use super::answers::with_answers;
 use super::colours::coloured;
 use super::decks::with_decks;
 use super::predictions::{predictions, with_questions};
+use super::tabs::with_tabs;
 use anyhow::{Context, Result, bail};
 use kit::Course;
 use pulldown_latex::config::DisplayMode;
@@ -15,7 +16,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 /// mdBook's preprocessor: reads (context, book) as JSON from stdin, writes the book with its
-/// formulas as MathML, its outputs in their colours, and aids to reading, to stdout. With the
+/// formulas as MathML, its outputs in their colours, tabs, and aids to reading, to stdout. With the
 /// arguments `supports RENDERER` it only says, by its success, that it is: the book is made as HTML
 /// alone.
 ///
@@ -41,6 +42,7 @@ pub fn preprocess(args: &[String]) -> Result<()> {
     pages(book, &|file, page| {
         let page = with_decks(&course, &root, page)?;
         let page = with_answers(&course, &root, &page)?;
+        let page = with_tabs(file, &page)?;
         let page = coloured(&mathml_of_page(&aids.add(file, &page))?);
         with_questions(&questions, file, &page)
     })?;
