@@ -10,7 +10,8 @@ formulas, ask the network for nothing, need no sideways scroll, and have no brok
 compute what the library computes, obey keys alone, show the focus, and keep its letters readable and inside. If the
 reader asks for less motion, nothing moves. Without scripts there is a static picture. Each slide fits into its 16:9, and arrows
 turn slides alone. What follows a question is folded until the reader answers or passes on, and opens for a link, a search and the
-printer. Needs python3-selenium, chromium and chromium-driver (Debian's names), and cargo for the library's numbers.
+printer. A listing in Rust with its twin in PyTorch has two tabs, which obey clicks and arrows; other pages keep the choice, and the
+printer and a page without scripts have both. Needs python3-selenium, chromium and chromium-driver (Debian's names), and cargo for the library's numbers.
 """
 
 import argparse
@@ -596,6 +597,67 @@ def try_fold(browser, url, whole, typed):
     return found
 
 
+# Of each listing with a twin: its tabs' words, the chosen one, the panels that show, and whether each tab has its panel and each panel
+# its tab; and whether the tabs show.
+TABS = """
+    const shows = element => element.getBoundingClientRect().height > 4;
+    return [...document.querySelectorAll('main .twins')].map(twins => {
+        const [tabs, panels] = ['tab', 'tabpanel'].map(role => [...twins.querySelectorAll(`[role=${role}]`)]);
+        const pairs = tabs.length === 2 && panels.length === 2 && tabs.every((tab, i) => tab.matches('[role=tablist] button')
+            && tab.getAttribute('aria-controls') === panels[i].id && panels[i].getAttribute('aria-labelledby') === tab.id && panels[i].querySelector('pre'));
+        return { tabs: tabs.map(tab => tab.textContent), pairs, chosen: tabs.filter(tab => tab.ariaSelected === 'true').map(tab => tab.dataset.in),
+                 shown: panels.filter(shows).map(panel => panel.dataset.in), list: shows(twins.querySelector('[role=tablist]')) };
+    });"""
+
+
+def try_tabs(browser, url, other):
+    """What is wrong with a page's listings that have tabs. `other` is another page with some, if there is one."""
+    look = lambda: browser.execute_script(TABS)
+    browser.get(url)
+    browser.execute_script("localStorage.removeItem('shardlab.listing')")
+    browser.get(url)
+    found = []
+
+    def all_show(name, how):
+        for twins in look():
+            if [twins["chosen"], twins["shown"]] != [[name], [name]]:
+                found.append(f"tabs: {how}: {twins['chosen']} is chosen, and {twins['shown']} shown")
+
+    found += [f"tabs: not two tabs with their panels: {twins}" for twins in look() if not twins["pairs"] or not twins["list"]]
+    if found:
+        return found
+    all_show("rust", "at first")
+    tabs = browser.find_elements("css selector", "main .twins [role=tab]")
+    for tab in [tabs[-1], tabs[0], tabs[1]]:
+        browser.execute_script("arguments[0].scrollIntoView({ block: 'center' })", tab)
+        tab.click()
+        all_show(tab.get_attribute("data-in"), "after a click")
+    for first, key, to, name in ((1, Keys.ARROW_LEFT, 0, "rust"), (0, Keys.ARROW_RIGHT, 1, "pytorch"), (1, Keys.ARROW_RIGHT, 0, "rust"), (0, Keys.END, 1, "pytorch")):
+        browser.execute_script("arguments[0].focus()", tabs[first])
+        ActionChains(browser).send_keys(key).perform()
+        all_show(name, "after a key")
+        if browser.switch_to.active_element != tabs[to]:
+            found.append("tabs: a key does not take the focus along")
+        outline = browser.execute_script("return getComputedStyle(document.activeElement).outline")
+        if "none" in outline or " 0px" in outline:
+            found.append("tabs: no focus to see")
+    if browser.current_url != url:
+        found.append("tabs: an arrow also turns the page")
+    browser.get(other)
+    all_show("pytorch", "on the next page")
+    browser.get(url)
+    both = lambda: all(len(twins["shown"]) == 2 and not twins["list"] for twins in look())
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    found += [] if both() else [f"tabs: printed are {look()}"]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    browser.execute_script("localStorage.removeItem('shardlab.listing')")
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.get(url)
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    found += [] if both() else [f"tabs: without scripts there are {look()}"]
+    return list(dict.fromkeys(found))
+
+
 def cases(name):
     """The cases of an interactive figure, as its page has them."""
     return (SOURCES.parent / f"outputs/{name}.json").read_text()
@@ -680,7 +742,7 @@ def on_a_phone(pages, sources, expected, pictures):
 
 def on_a_laptop(pages, expected):
     """What is wrong in a wide window, where slides are shown."""
-    wrong = []
+    wrong, other = [], None
     with start(LAPTOP) as browser:
         for page, url in pages.items():
             visit(browser, url)
@@ -694,15 +756,18 @@ def on_a_laptop(pages, expected):
                 wrong.append(f"{page}: its first figure begins {first} pixels down, and not within {FIRST}")
             wrong += [f"{page}: {what}" for what in try_slides(browser, url)]
             wrong += [f"{page}: {what}" for what in try_fold(browser, url, page in WHOLE, expected["typed"])]
+            if browser.find_elements("css selector", "main .twins"):
+                wrong += [f"{page}: {what}" for what in try_tabs(browser, url, other or url)]
+                other = url
         wrong += try_aids(browser, pages) if "how-to-use" in pages else []
     return wrong
 
 
-# A page with every fault, and one like it with none.
+# A page with every fault, and one like it with none. Of a page with slides only these are printed, so tabs are outside of theirs.
 BROKEN = """<meta charset=utf-8><meta name=viewport content='width=device-width'><link rel=icon href='data:,'><main style='{style}'>
 <p>{text} <a href='{link}'>a link</a> <a href='good.html#place'>one</a> <a href='https://doc.rust-lang.org'>one more</a>
 <img src='{image}'>{wide}<math><mfrac style='{low}'><mn>1</mn><mn>2</mn></mfrac></math><math style='{flat}'><mi>x</mi></math>
-{access}<svg class=figure id=place width=9 height={height}></svg>{figures}{slides}{question}<script>{script}</script></main>"""
+{access}<svg class=figure id=place width=9 height={height}></svg>{figures}{slides}{question}<script>{script}</script></main><main>{tabs}</main>"""
 GOOD = dict(access="", style="", wide="", text="", link="#place", low="font-size:40px", flat="", height=9, script="",
             image="data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 BAD = dict(access=f"<nav class=sidebar></nav><a href='#place'></a><div style='width:99px;overflow:auto'><table><td>{'a sentence ' * 9}<td>{'x' * 99}</table></div>"
@@ -751,6 +816,8 @@ FOUND = [r"the slide One does not fit: as long .*\(navy\)", r"the slide One has 
          "a fraction in one line: 12", "a sum as small as its limits: ∑09", "a number in several lines: 2.28", "a line of a choice begins below", "asked of the network: http://127.0.0.1:9/", r"\$\$ is visible",
          *(f"what follows the question is folded {how}" for how in ("after an answer", "after a search", "for the printer", "for a link on the page")),
          "not one button to leave the prediction out: ", "what follows the question is open after an answer, before its verdict", '"1,500" is 1.5, and 1500',
+         *(f"tabs: {what}" for what in ("after a click", "a key does not take the focus along", "no focus to see", "an arrow also turns the page",
+                                        "on the next page", "printed are", "without scripts there are")),
          "a reader who passed is asked again", "an output wider than its column: \\$ sh", r"\\frac is visible", "{{# is visible", r"\*\* is visible", "a link to .*nowhere.html, which is not there"]
 
 
@@ -774,6 +841,26 @@ def question(faults):
     return QUESTION % (style, json.dumps(asked), script)
 
 
+# A listing with its twin, and faults in its style and script.
+TWINS = """<style>:root {--links: blue} %s</style><div class=twins><div role=tablist>%s</div>%s</div><script>%s</script>"""
+UNTURNED = [("main .twins:not(.tabbed) [role=tablist] { display: none; }", ""), ("[hidden] { display: block;", "[hidden] { display: none;"),
+            ("outline: 3px solid", "outline: 0px solid"), ("event.stopPropagation();", ""), ("to.focus();", ""), ("storage.setItem(KEY", "storage.getItem(KEY"),
+            ('tab.addEventListener("click"', 'tab.addEventListener("copy"')]
+
+
+def twins(faults):
+    style, script = ((SOURCES.parent / file).read_text() for file in ("shardlab.css", "tabs.js"))
+    style = style[style.index("/* A listing in Rust with"):style.index("/* The question before")]
+    for old, new in faults:
+        if old not in style + script:
+            sys.exit(f"error: neither shardlab.css nor tabs.js has {old!r}\nhelp: plant the fault where it is now")
+        style, script = style.replace(old, new), script.replace(old, new)
+    names = ("rust", "pytorch")
+    tabs = [f"<button role=tab id=tab-{name} aria-controls=in-{name} data-in={name}>{name}</button>" for name in names]
+    panels = [f"<div role=tabpanel id=in-{name} aria-labelledby=tab-{name} data-in={name}><pre><code>{name}</code></pre></div>" for name in names]
+    return TWINS % (style, "".join(tabs), "".join(panels), script)
+
+
 def figures(names, faults):
     """Interactive figures, with faults in their files. Each script runs twice, as in a notebook with two cells."""
     texts = {name: cases(name) for name in DRAWN}
@@ -792,6 +879,8 @@ def broken():
     """What was not found on a page that has every fault, or was found on one that has none."""
     GOOD["question"] = question([])
     BAD["question"] = question(UNFOLDED)
+    GOOD["tabs"] = twins([])
+    BAD["tabs"] = twins(UNTURNED)
     GOOD["figures"] = figures(FIGURES, [])
     BAD["figures"] = figures(FIGURES, FAULTS) + "<figure data-figure=nothing></figure>"
     style, script = ((SOURCES.parent / "teach" / file).read_text() for file in ("teach.css", "slides.js"))
