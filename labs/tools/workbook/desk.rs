@@ -13,6 +13,13 @@ use shardlab::files;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+/// What an assistant should know who helps the reader: the checkout has it at its top, and the
+/// reader's folder gets a copy, because assistants look for it where they are asked.
+const FOR_ASSISTANTS: (&str, &str) = ("AGENTS.md", include_str!("../../../AGENTS.md"));
+
+/// What labs keep in the reader's folder, and may have made it for: the predictions.
+const OF_LABS: &str = "predictions.json";
+
 /// The folders.
 #[derive(Clone, Debug)]
 pub struct Desk {
@@ -119,12 +126,29 @@ impl Desk {
         Ok(kept)
     }
 
-    /// Writes a file of the reader's folder, either completely or not at all.
+    /// Writes a file of the reader's folder, either completely or not at all. A new folder gets the
+    /// file for assistants first.
     pub fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), BadInput> {
-        std::fs::create_dir_all(&self.my)
-            // A reader who interrupts this, or a second workbook, must not find half a file.
-            .and_then(|()| files::replace(path, bytes))
-            .map_err(|error| refusal("write", path, &error))
+        let is_new = self.is_new();
+        std::fs::create_dir_all(&self.my).map_err(|error| refusal("write", path, &error))?;
+        let (name, text) = FOR_ASSISTANTS;
+        // A reader who interrupts this, or a second workbook, must not find half a file.
+        let put = |path: &Path, bytes: &[u8]| {
+            files::replace(path, bytes).map_err(|error| refusal("write", path, &error))
+        };
+        if is_new {
+            put(&self.my.join(name), text.as_bytes())?;
+        }
+        put(path, bytes)
+    }
+
+    /// Whether the reader's folder is still to be made, or has only what labs keep in it. So the
+    /// file for assistants is written once: a reader may change it, or delete it.
+    fn is_new(&self) -> bool {
+        let Ok(mut entries) = std::fs::read_dir(&self.my) else {
+            return !self.my.exists();
+        };
+        entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == OF_LABS))
     }
 
     /// A path as the reader can type it in the current folder.
@@ -150,6 +174,33 @@ pub(super) fn refusal(to: &str, path: &Path, error: &std::io::Error) -> BadInput
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_folder_gets_the_checkouts_file_for_assistants_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let my = folder.path().join("my");
+        let desk = Desk { root: "/".into(), my: my.clone(), here: "/".into() };
+        let write = |name: &str| desk.write(&my.join(name), b"mine").unwrap();
+        let there = my.join("AGENTS.md");
+        let read = || std::fs::read_to_string(&there).unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap();
+        let ours = std::fs::read_to_string(root.join("AGENTS.md")).unwrap();
+
+        std::fs::create_dir(&my).unwrap();
+        std::fs::write(my.join(OF_LABS), "{}").unwrap();
+        write("a.rs");
+        assert_eq!(read(), ours);
+        std::fs::write(&there, "changed").unwrap();
+        write("b.rs");
+        assert_eq!(read(), "changed");
+        std::fs::remove_file(&there).unwrap();
+        write("c.rs");
+        assert!(!there.exists(), "it came back");
+
+        std::fs::remove_dir_all(&my).unwrap();
+        write("a.rs");
+        assert_eq!(read(), ours);
+    }
 
     #[test]
     fn paths_are_shown_from_where_the_reader_stands() {
