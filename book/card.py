@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes book/card.png: what a chat shows below a link to a page. It is the README's picture, as it stands still, with the title.
 
-Needs what book/browse.py needs. Run it when `book figure opening-light` has changed.
+Needs what book/browse.py needs. Run it when that picture, `.github/opening-light.svg`, has changed.
 """
 
 import base64

@@ -1,7 +1,7 @@
 //! The best that is possible for a rung's way of dividing the work: three bounds, each by a
 //! formula. No one program reaches all three, and to come near one of them may cost another.
 
-use crate::clock::CLOCK;
+use crate::clock::SPEED;
 use crate::model::{LAYERS, WIDTH, numel, outputs};
 use crate::text::{ROWS, Text};
 use crate::{Returns, Rung, Score};
@@ -72,6 +72,6 @@ pub fn best(rung: &Rung) -> Result<Score> {
     Ok(Score {
         peak: (BYTES * (weights + adam + backward)) as u64,
         sent: (BYTES * sent) as u64,
-        seconds: operations / CLOCK.speed,
+        seconds: operations / SPEED,
     })
 }

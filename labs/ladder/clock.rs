@@ -6,6 +6,7 @@
 //! A rank waits where its program waits. So the time is a function of the program: it is the same
 //! on a fast and on a busy machine.
 
+use kit::show::{Activity, Interval};
 use shardlab::comm::{CallKind, Link};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,8 +16,16 @@ pub enum Doing {
     Forward,
     Backward,
     Update,
-    /// Waits for other ranks, or for the link.
-    Waits,
+}
+
+impl Doing {
+    fn activity(self) -> Activity {
+        match self {
+            Doing::Forward => Activity::FORWARD,
+            Doing::Backward => Activity::BACKWARD,
+            Doing::Update => Activity::OPTIMIZER,
+        }
+    }
 }
 
 /// Something that a rank did.
@@ -34,7 +43,7 @@ pub(crate) enum Event {
         number: usize,
         kind: CallKind,
         bytes: usize,
-        near: bool,
+        link: Link,
         members: Vec<usize>,
     },
     /// The rank needs the result of its collective `number`.
@@ -44,57 +53,21 @@ pub(crate) enum Event {
     Send {
         to: usize,
         bytes: usize,
-        near: bool,
+        link: Link,
     },
     Recv {
         from: usize,
     },
 }
 
-/// The devices and their links.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    /// Operations per second.
-    pub speed: f64,
-    /// Between nodes.
-    pub far: Link,
-    /// Inside a node.
-    pub near: Link,
-}
-
-/// As fast against each other as an accelerator and its network are: a gradient takes about as long
-/// on the link as in the backward pass that computes it.
-pub const CLOCK: Clock = Clock {
-    speed: 2e9,
-    far: Link { latency: 65e-6, bandwidth: 80e6 },
-    near: Link { latency: 3e-6, bandwidth: 4e9 },
-};
-
-/// A span of a rank's time, in seconds from the beginning.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Span {
-    pub doing: Doing,
-    pub layer: usize,
-    pub start: f64,
-    pub end: f64,
-}
-
-/// What all ranks do, and what is on the link.
-#[derive(Clone, Debug, Default)]
-pub struct Timeline {
-    /// Each rank's spans, in order.
-    pub ranks: Vec<Vec<Span>>,
-    /// Collectives on their links: first to last second, and whether between nodes.
-    pub flights: Vec<(f64, f64, bool)>,
-}
-
-impl Timeline {
-    /// When the last rank is done.
-    pub fn seconds(&self) -> f64 {
-        let ends = self.ranks.iter().flatten().map(|span| span.end);
-        ends.fold(0.0, f64::max)
-    }
-}
+/// Operations per second of a device. It and the links are as fast against each other as an
+/// accelerator and its network are: a gradient takes about as long on the link as in the backward
+/// pass that computes it.
+pub(crate) const SPEED: f64 = 2e9;
+/// The link between nodes.
+pub(crate) const FAR: Link = Link { latency: 65e-6, bandwidth: 80e6 };
+/// The link inside a node.
+pub(crate) const NEAR: Link = Link { latency: 3e-6, bandwidth: 4e9 };
 
 /// A collective of a group: which of its members have started it, the latest of them when, and when
 /// it ends.
@@ -104,10 +77,11 @@ struct Meeting {
     end: Option<f64>,
 }
 
-/// Goes through all ranks' events as far as each of them can go, again and again.
-pub(crate) fn replay(clock: &Clock, events: &[Vec<Event>]) -> Timeline {
+/// Goes through all ranks' events as far as each of them can go, again and again. Returns what each
+/// rank does, in order, in seconds from the beginning.
+pub(crate) fn replay(events: &[Vec<Event>]) -> Vec<Vec<Interval>> {
     let ranks = events.len();
-    let mut timeline = Timeline { ranks: vec![Vec::new(); ranks], flights: Vec::new() };
+    let mut timeline = vec![Vec::new(); ranks];
     let mut now = vec![0.0; ranks];
     let mut next = vec![0; ranks];
     // A group's collectives in order, and when its link is free again.
@@ -124,17 +98,13 @@ pub(crate) fn replay(clock: &Clock, events: &[Vec<Event>]) -> Timeline {
             while let Some(event) = events[rank].get(next[rank]) {
                 let mut until = None;
                 match event {
-                    Event::Compute { doing, layer, flops, .. } => {
+                    Event::Compute { doing, flops, .. } => {
                         let start = now[rank];
-                        now[rank] += *flops as f64 / clock.speed;
-                        timeline.ranks[rank].push(Span {
-                            doing: *doing,
-                            layer: *layer,
-                            start,
-                            end: now[rank],
-                        });
+                        now[rank] += *flops as f64 / SPEED;
+                        let activity = doing.activity();
+                        timeline[rank].push(Interval { activity, start, end: now[rank] });
                     }
-                    Event::Start { number, kind, bytes, near, members } => {
+                    Event::Start { number, kind, bytes, link, members } => {
                         let in_group = count[rank].entry(members.clone()).or_default();
                         let key = (members.clone(), *in_group);
                         *in_group += 1;
@@ -147,13 +117,11 @@ pub(crate) fn replay(clock: &Clock, events: &[Vec<Event>]) -> Timeline {
                         meeting.started += 1;
                         meeting.latest = meeting.latest.max(now[rank]);
                         if meeting.started == members.len() {
-                            let link = if *near { &clock.near } else { &clock.far };
                             let free = free.entry(members.clone()).or_default();
                             let start = meeting.latest.max(*free);
                             let seconds = link.collective_seconds(*kind, members.len(), *bytes);
                             *free = start + seconds;
                             meeting.end = Some(start + seconds);
-                            timeline.flights.push((start, start + seconds, !near));
                         }
                     }
                     Event::Wait { number } => {
@@ -163,13 +131,11 @@ pub(crate) fn replay(clock: &Clock, events: &[Vec<Event>]) -> Timeline {
                         };
                         until = Some(end);
                     }
-                    Event::Send { to, bytes, near } => {
-                        let link = if *near { &clock.near } else { &clock.far };
+                    Event::Send { to, bytes, link } => {
                         let start = now[rank].max(sending[rank]);
                         sending[rank] = start + link.transfer_seconds(*bytes);
                         let arrives = sending[rank] + link.latency;
                         messages.entry((rank, *to)).or_default().push_back(arrives);
-                        timeline.flights.push((start, arrives, !near));
                     }
                     Event::Recv { from } => {
                         let arrived = messages.entry((*from, rank)).or_default().pop_front();
@@ -179,14 +145,10 @@ pub(crate) fn replay(clock: &Clock, events: &[Vec<Event>]) -> Timeline {
                         until = Some(arrived);
                     }
                 }
-                if let Some(until) = until.filter(|until| *until > now[rank]) {
-                    timeline.ranks[rank].push(Span {
-                        doing: Doing::Waits,
-                        layer: 0,
-                        start: now[rank],
-                        end: until,
-                    });
-                    now[rank] = until;
+                if let Some(end) = until.filter(|until| *until > now[rank]) {
+                    let activity = Activity::WAITING;
+                    timeline[rank].push(Interval { activity, start: now[rank], end });
+                    now[rank] = end;
                 }
                 next[rank] += 1;
                 moved = true;

@@ -2,7 +2,7 @@
 
 use crate::clock::Event;
 use crate::log::Log;
-use shardlab::comm::{self, CallKind, Comm, Reduce, Result};
+use shardlab::comm::{self, CallKind, Comm, Link, Reduce, Result};
 use std::cell::RefCell;
 
 /// A group of ranks, of which this rank is one. All ranks of a group must make the same collective
@@ -11,13 +11,13 @@ use std::cell::RefCell;
 pub struct Group<'r> {
     comm: &'r Comm,
     log: &'r RefCell<Log>,
-    /// Whether its ranks share a node, and so a fast link.
-    near: bool,
+    /// Between its ranks: a fast one, if they share a node.
+    link: Link,
 }
 
 impl<'r> Group<'r> {
-    pub(crate) fn new(comm: &'r Comm, log: &'r RefCell<Log>, near: bool) -> Group<'r> {
-        Group { comm, log, near }
+    pub(crate) fn new(comm: &'r Comm, log: &'r RefCell<Log>, link: Link) -> Group<'r> {
+        Group { comm, log, link }
     }
 
     /// This rank's number in the group, from 0.
@@ -114,8 +114,8 @@ impl<'r> Group<'r> {
     pub fn send(&self, data: &[f32], to: usize) -> Result<()> {
         let peer = self.comm.members().get(to).copied().unwrap_or_default();
         let bytes = size_of_val(data);
-        let near = self.near;
-        self.log.borrow_mut().tell(Event::Send { to: peer, bytes, near });
+        let link = self.link;
+        self.log.borrow_mut().tell(Event::Send { to: peer, bytes, link });
         let left_at = self.log.borrow_mut().held.leave();
         let result = self.comm.send(data, to);
         self.back(left_at);
@@ -163,7 +163,7 @@ impl<'r> Group<'r> {
             number,
             kind,
             bytes: numbers * size_of::<f32>(),
-            near: self.near,
+            link: self.link,
             members: self.comm.members().to_vec(),
         });
         number

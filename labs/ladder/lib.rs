@@ -37,7 +37,7 @@ mod text;
 
 pub use adam::Adam;
 pub use best::best;
-pub use clock::{CLOCK, Clock, Doing, Span, Timeline};
+pub use clock::Doing;
 pub use group::{Group, Pending};
 pub use job::Job;
 pub use log::Update;

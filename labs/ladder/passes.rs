@@ -40,7 +40,7 @@ pub fn most_in_flight(trained: &Trained) -> usize {
         match pass.doing {
             Doing::Forward => flying += 1,
             Doing::Backward => flying = flying.saturating_sub(1),
-            Doing::Update | Doing::Waits => {}
+            Doing::Update => {}
         }
         most = most.max(flying);
     }

@@ -1,10 +1,10 @@
 //! The picture of the ladder: each score of all rungs beside each other, and what a rank does in a
 //! step.
 
-use crate::{CLOCK, Doing, RUNGS, Run, Score, run};
+use crate::clock::{FAR, SPEED};
+use crate::{RUNGS, Run, Score, run};
 use kit::check::Track;
-use kit::show::{Activity, Interval};
-use kit::show::{Screen, Timeline, bar_to_scale, table};
+use kit::show::{Activity, Interval, Screen, Timeline, bar_to_scale, table};
 use shardlab::units;
 
 /// One rung's scores.
@@ -70,16 +70,7 @@ pub fn runs() -> anyhow::Result<Vec<(String, Run)>> {
 }
 
 /// What one rank does in a step of each run.
-pub fn steps(screen: &Screen, runs: &[(String, Run)]) -> String {
-    steps_of(runs).render(screen)
-}
-
-/// The same as an SVG.
-pub fn steps_svg(runs: &[(String, Run)]) -> String {
-    steps_of(runs).svg()
-}
-
-fn steps_of(runs: &[(String, Run)]) -> Timeline<'static> {
+pub fn steps(runs: &[(String, Run)]) -> Timeline<'static> {
     let rows = runs.iter().map(|(name, run)| (name.clone(), in_step(run)));
     timeline("rank 0 in one step of our programs", rows.collect())
 }
@@ -88,12 +79,11 @@ fn steps_of(runs: &[(String, Run)]) -> Timeline<'static> {
 fn timeline(title: &str, rows: Vec<(String, Vec<Interval>)>) -> Timeline<'static> {
     let ends = rows.iter().flat_map(|(_, intervals)| intervals).map(|one| one.end);
     let most = ends.fold(0.0, f64::max);
-    let link = CLOCK.far;
     let title = format!(
         "{title}, if devices had {} GFLOP/s and a link of {}/s with {} latency",
-        CLOCK.speed / 1e9,
-        units::bytes_decimal(link.bandwidth),
-        units::seconds(link.latency)
+        SPEED / 1e9,
+        units::bytes_decimal(FAR.bandwidth),
+        units::seconds(FAR.latency)
     );
     let marks = vec![(0.0, "0".into()), (most, units::seconds(most))];
     Timeline { title, rows, marks, axis: "" }
@@ -101,16 +91,13 @@ fn timeline(title: &str, rows: Vec<(String, Vec<Interval>)>) -> Timeline<'static
 
 /// What rank 0 does in a step. All steps are alike, so the first one tells.
 fn in_step(run: &Run) -> Vec<Interval> {
-    let timeline = run.timeline();
-    let step = timeline.seconds() / run.job.steps as f64;
-    let of_rank_0 = timeline.ranks.first().into_iter().flatten();
-    let in_step = of_rank_0.filter(|span| span.start < step);
-    let interval = |span: &crate::Span| Interval {
-        activity: activity(span.doing),
-        start: span.start,
-        end: span.end.min(step),
-    };
-    in_step.map(interval).collect()
+    let step = run.seconds() / run.job.steps as f64;
+    let mut of_rank_0 = run.timeline().swap_remove(0);
+    of_rank_0.retain(|one| one.start < step);
+    of_rank_0
+        .into_iter()
+        .map(|one| Interval { end: one.end.min(step), ..one })
+        .collect()
 }
 
 /// What rank 0 does in a step of someone's program.
@@ -142,13 +129,4 @@ pub fn beside(screen: &Screen, tracks: &[Track]) -> String {
         (track.name.clone(), intervals.collect::<Vec<_>>())
     };
     timeline("rank 0 in one step", tracks.iter().map(row).collect()).render(screen)
-}
-
-fn activity(doing: Doing) -> Activity {
-    match doing {
-        Doing::Forward => Activity::FORWARD,
-        Doing::Backward => Activity::BACKWARD,
-        Doing::Update => Activity::OPTIMIZER,
-        Doing::Waits => Activity::WAITING,
-    }
 }

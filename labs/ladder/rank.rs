@@ -1,7 +1,7 @@
 //! What a rank computes. Everything that it computes or sends is noted, so that a run can be
 //! scored.
 
-use crate::clock::{Doing, Event};
+use crate::clock::{Doing, Event, FAR, NEAR};
 use crate::group::Group;
 use crate::job::Job;
 use crate::log::{Log, Update};
@@ -39,18 +39,18 @@ impl<'t> Rank<'t> {
 
     /// All ranks of the job.
     pub fn world(&self) -> Group<'_> {
-        Group::new(&self.world, &self.log, false)
+        Group::new(&self.world, &self.log, FAR)
     }
 
     /// The ranks of this rank's node, which have a fast link to each other. In most jobs of the
     /// ladder every rank has a node of its own.
     pub fn tensor(&self) -> Group<'_> {
-        Group::new(&self.tensor, &self.log, true)
+        Group::new(&self.tensor, &self.log, NEAR)
     }
 
     /// The ranks with this rank's number on all other nodes.
     pub fn data(&self) -> Group<'_> {
-        Group::new(&self.data, &self.log, false)
+        Group::new(&self.data, &self.log, FAR)
     }
 
     /// Layers of the model.

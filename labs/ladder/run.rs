@@ -1,11 +1,12 @@
 //! A program on real ranks, and what it cost.
 
-use crate::clock::{CLOCK, Event, Timeline, replay};
+use crate::clock::{Event, replay};
 use crate::job::Job;
 use crate::log::Update;
 use crate::rank::Rank;
 use crate::text::Text;
 use anyhow::Result;
+use kit::show::Interval;
 use shardlab::{comm, launch};
 
 /// One rank after a run.
@@ -40,7 +41,7 @@ pub struct Score {
     pub peak: u64,
     /// Bytes that left a rank over the link between nodes, per step: the most of all ranks.
     pub sent: u64,
-    /// Seconds of a step, on the devices and links of [`Clock`](crate::Clock).
+    /// Seconds of a step, on the devices and links of `clock.rs`.
     pub seconds: f64,
 }
 
@@ -71,14 +72,19 @@ impl Run {
         Score {
             peak: most(|rank| rank.peak),
             sent: most(|rank| rank.far),
-            seconds: self.timeline().seconds() / self.job.steps as f64,
+            seconds: self.seconds() / self.job.steps as f64,
         }
     }
 
-    /// What the ranks would do when, on slower devices and a slower link.
-    pub fn timeline(&self) -> Timeline {
+    /// What each rank would do when, on slower devices and a slower link.
+    pub(crate) fn timeline(&self) -> Vec<Vec<Interval>> {
         let events: Vec<Vec<Event>> = self.ranks.iter().map(|rank| rank.events.clone()).collect();
-        replay(&CLOCK, &events)
+        replay(&events)
+    }
+
+    /// When the last rank is done.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.timeline().iter().flatten().map(|one| one.end).fold(0.0, f64::max)
     }
 }
 

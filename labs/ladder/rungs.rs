@@ -135,30 +135,6 @@ impl Rung {
     }
 }
 
-impl Returns {
-    /// The whole model, put together from what the ranks have returned: None if lengths do not fit.
-    pub fn model(self, run: &Run) -> Option<Vec<Vec<f32>>> {
-        let ranks: Vec<&Vec<Vec<f32>>> = run.ranks.iter().map(|rank| &rank.weights).collect();
-        let first = ranks.first()?;
-        let joined = |ranks: &[&Vec<Vec<f32>>]| -> Option<Vec<Vec<f32>>> {
-            let layer = |layer: usize| -> Option<Vec<f32>> {
-                let mut whole = Vec::new();
-                for rank in ranks {
-                    whole.extend(rank.get(layer)?);
-                }
-                Some(whole)
-            };
-            (0..first.len()).map(layer).collect()
-        };
-        match self {
-            Returns::Whole => Some((*first).clone()),
-            Returns::Slices => joined(&ranks),
-            Returns::Layers => Some(ranks.into_iter().flatten().cloned().collect()),
-            Returns::Units => joined(&ranks[..run.job.tensor]),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,12 +152,27 @@ mod tests {
         pairs.map(|(x, y)| (x - y).abs()).fold(0.0, f32::max)
     }
 
+    /// The whole model, put together from what the ranks have returned.
+    fn model(run: &Run, returns: Returns) -> Vec<Vec<f32>> {
+        let ranks: Vec<&Vec<Vec<f32>>> = run.ranks.iter().map(|rank| &rank.weights).collect();
+        let joined = |ranks: &[&Vec<Vec<f32>>]| {
+            let layer = |layer: usize| ranks.iter().flat_map(|rank| rank[layer].clone()).collect();
+            (0..ranks[0].len()).map(layer).collect()
+        };
+        match returns {
+            Returns::Whole => ranks[0].clone(),
+            Returns::Slices => joined(&ranks),
+            Returns::Layers => ranks.into_iter().flatten().cloned().collect(),
+            Returns::Units => joined(&ranks[..run.job.tensor]),
+        }
+    }
+
     #[test]
     fn every_rung_trains_what_one_rank_trains() {
         for rung in RUNGS {
             let run = run(rung.job, rung.ours).unwrap();
             let one = rung.on_one_rank().unwrap();
-            let model = rung.returns.model(&run).unwrap();
+            let model = model(&run, rung.returns);
             assert_eq!(model.len(), LAYERS);
             let difference = difference(&model, &one.ranks[0].weights);
             // Tensor ranks add up summands, so a layer's sums are rounded in another order.

@@ -93,10 +93,9 @@ pub fn job(screen: &Screen, config: &Config, replica: &str) {
         String::new()
     };
     let batch = format!(
-        "{} sequences x {} {replica}{}{accum} x {} tokens = {} tokens per step",
+        "{} sequences x {}{accum} x {} tokens = {} tokens per step",
         config.batch,
-        config.ranks,
-        if config.ranks == 1 { "" } else { "s" },
+        show::counted(config.ranks, replica, &format!("{replica}s")),
         shape.block,
         count(config.tokens_per_step())
     );

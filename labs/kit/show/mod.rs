@@ -12,7 +12,7 @@
 //! - `table.rs`: a small table that stays within the width
 //! - `bars.rs`: the share of each part in a whole, and amounts on one scale
 //! - `plot/`: curves
-//! - `numbers.rs`: numbers as C writes them
+//! - `numbers.rs`: numbers as C writes them, and with the word for what is counted
 //! - `activity.rs`: what a rank does, with its glyph
 //! - `timeline.rs`: who did what when, one row per rank
 //! - `gantt.rs`: a pipeline's passes, one row per rank
@@ -60,7 +60,7 @@ pub use gantt::{Bar, Chart, gantt};
 pub use heat::{Heat, Panel};
 pub use holdings::{Fill, Holding, Holdings};
 pub use nodes::Nodes;
-pub use numbers::general;
+pub use numbers::{counted, general};
 pub use plot::{Labels, Plot, Series, Style};
 pub use progress::{erased, progress};
 pub use scene::{Look, Scene};

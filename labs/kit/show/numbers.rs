@@ -1,4 +1,9 @@
-//! Numbers as logs write them, beside those of `shapes::units`.
+//! Numbers as logs and sentences write them, beside those of `shapes::units`.
+
+/// `1 person`, `2 people`.
+pub fn counted(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
 
 /// `value` with `digits` significant digits as C's `%g` writes it, the form of many a training log:
 /// `0.0123`, `1.697e+04`, without zeros at the end.

@@ -1,14 +1,14 @@
 //! Whether the optimizer gets the mean gradients.
 
 use super::expected::Expected;
-use super::numbers::{counted, digits, listed, locate, near, norm};
+use super::numbers::{digits, listed, locate, near, norm};
 use super::seen::{Kind, Seen};
 use super::{DIGITS, Judge, collectives, whole_gradients};
 use crate::log::Update;
 use crate::{Job, LAYERS, Run, Trained};
 use anyhow::Result;
 use kit::check::Evidence;
-use kit::show::thousands;
+use kit::show::{counted, thousands};
 use shardlab::comm::CallKind;
 
 /// For where some weights are in the model, however they are rounded.

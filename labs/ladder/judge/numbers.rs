@@ -48,7 +48,3 @@ pub(super) fn listed(numbers: &[impl Display]) -> String {
         }
     }
 }
-
-pub(super) fn counted(number: usize, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
-}

@@ -6,6 +6,7 @@
 
 use super::noise::noise;
 use anyhow::Result;
+use itertools::iproduct;
 use kit::show::{Plot, Series};
 use serde_json::{Value, json};
 use shardlab::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
@@ -75,25 +76,20 @@ fn train(times: f64, done: Done, beta2: f64) -> Result<Training> {
 }
 
 /// Every training that a reader can choose. Of the roots of v every tenth is enough.
-pub fn bad_batch_numbers() -> Result<Vec<Value>> {
-    let mut all = Vec::new();
-    for (words, done) in ALL {
-        for beta2 in [0.9, 0.95, 0.99, 0.999] {
-            for times in [1, 3, 10, 30, 100, 300, 1000] {
-                let Training { losses, roots } = train(f64::from(times), done, beta2)?;
-                let roots: Vec<f32> =
-                    roots.iter().skip(9).step_by(10).map(|&root| root as f32).collect();
-                all.push(json!({
-                    "done": words, "beta2": beta2, "times": times, "losses": losses, "roots": roots,
-                }));
-            }
-        }
-    }
-    Ok(all)
+pub(super) fn numbers() -> Result<Vec<Value>> {
+    let betas = [0.9, 0.95, 0.99, 0.999];
+    let of = |((words, done), beta2, times)| {
+        let Training { losses, roots } = train(f64::from(times), done, beta2)?;
+        let roots: Vec<f32> = roots.iter().skip(9).step_by(10).map(|&root| root as f32).collect();
+        Ok(json!({
+            "done": words, "beta2": beta2, "times": times, "losses": losses, "roots": roots,
+        }))
+    };
+    iproduct!(ALL, betas, [1, 3, 10, 30, 100, 300, 1000]).map(of).collect()
 }
 
 /// The first picture, which stays where scripts do not run: the losses of the three ways.
-pub fn bad_batch_picture() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     let mut plot = Plot::new("loss; the gradient of step 200 is 1,000 times too large", "step");
     for (words, done) in ALL {
         let losses = train(1000.0, done, 0.99)?.losses.into_iter().enumerate();

@@ -4,9 +4,10 @@
 //! The figure's script (`book/figures/cut.js`) shows it, and multiplies nothing.
 
 use super::cases::json_of;
-use crate::draw::{Align, Coat, Ink, Sketch};
+use crate::draw::{Anchor, Coat, Ink, Sketch};
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
+use itertools::iproduct;
 use serde_json::{Value, json};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
@@ -142,24 +143,22 @@ fn mlp(way: Way, group: &Comm) -> Result<Vec<Held>> {
 }
 
 /// Every way on one, two and four ranks: threads that really add.
-pub(super) fn cut_cases() -> Result<String> {
-    let mut cases = Vec::new();
-    for (words, way) in WAYS {
-        for ranks in [1, 2, 4] {
-            let found = launch::run(ranks, |group| mlp(way, &group))?;
-            let stage = |(at, Stage { name, next, summands }): (usize, Stage)| {
-                let held: Vec<&Held> = found.iter().map(|matrices| &matrices[at]).collect();
-                json!({ "name": name, "next": next, "summands": summands, "held": held })
-            };
-            let stages: Vec<Value> = stages(way).into_iter().enumerate().map(stage).collect();
-            cases.push(json!({ "way": words, "ranks": ranks, "stages": stages }));
-        }
-    }
+pub(super) fn cases() -> Result<String> {
+    let case = |((words, way), ranks)| {
+        let found = launch::run(ranks, |group| mlp(way, &group))?;
+        let stage = |(at, Stage { name, next, summands }): (usize, Stage)| {
+            let held: Vec<&Held> = found.iter().map(|matrices| &matrices[at]).collect();
+            json!({ "name": name, "next": next, "summands": summands, "held": held })
+        };
+        let stages: Vec<Value> = stages(way).into_iter().enumerate().map(stage).collect();
+        Ok(json!({ "way": words, "ranks": ranks, "stages": stages }))
+    };
+    let cases = iproduct!(WAYS, [1, 2, 4]).map(case).collect::<Result<_>>()?;
     Ok(json_of([("cases", cases)]))
 }
 
 /// The first picture, which stays where scripts do not run: two ranks, A by columns.
-pub fn cut_picture() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     const CELL: f64 = 16.0;
     const GAP: f64 = 20.0;
     /// Between two summands, for the sign.
@@ -174,14 +173,14 @@ pub fn cut_picture() -> Result<String> {
     {
         let x = 80.0 * i as f64 + 1.0;
         sketch.boxed((x, 1.0), (14.0, 14.0), ink, Coat::Light, "");
-        sketch.words((x + 20.0, 13.0), Align::Right, words);
+        sketch.words((x + 20.0, 13.0), Anchor::Start, words);
     }
     let mut x = 1.0;
     for (at, stage) in stages(Way::Columns).into_iter().enumerate() {
         let held: Vec<&Held> = ranks.iter().map(|matrices| &matrices[at]).collect();
         let first = held.first().context("two ranks")?;
         let wide = CELL * first[0].len() as f64;
-        sketch.words((x + wide / 2.0, TOP - 12.0), Align::Centre, stage.name);
+        sketch.words((x + wide / 2.0, TOP - 12.0), Anchor::Middle, stage.name);
         // What both ranks hold is drawn once, but each rank's summand has its own place.
         let blocks = if stage.summands { held.len() } else { 1 };
         let high = CELL * (blocks * first.len()) as f64 + SUM * (blocks - 1) as f64;
@@ -204,11 +203,11 @@ pub fn cut_picture() -> Result<String> {
             }
             y += CELL * first.len() as f64 + SUM;
             if block + 1 < blocks {
-                sketch.words((x + wide / 2.0, y - 2.5), Align::Centre, "+");
+                sketch.words((x + wide / 2.0, y - 2.5), Anchor::Middle, "+");
             }
         }
         x += wide;
-        sketch.words((x + GAP / 2.0, TOP + (HIGH + SUM) / 2.0 + 4.0), Align::Centre, stage.sign());
+        sketch.words((x + GAP / 2.0, TOP + (HIGH + SUM) / 2.0 + 4.0), Anchor::Middle, stage.sign());
         x += GAP;
     }
     let title = "An MLP on two ranks: A by columns, C by rows, and one all-reduce that adds their summands of Y";

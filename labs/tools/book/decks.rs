@@ -3,6 +3,7 @@
 
 use super::aids::pages_of_paths;
 use anyhow::{Context, Result};
+use kit::show::counted;
 use kit::{Course, Lab, capitalized};
 use std::path::Path;
 
@@ -56,11 +57,7 @@ fn decks(course: &Course, root: &Path) -> Result<String> {
 }
 
 fn question(Lab { name, question, takes, ranks, .. }: &Lab) -> String {
-    let ranks = if *ranks == 1 {
-        "1 rank".to_string()
-    } else {
-        format!("{ranks} ranks")
-    };
+    let ranks = counted(*ranks, "rank", "ranks");
     format!(
         "<p class=\"large\">{question}</p>\n\nPredict, then run: `cargo run --bin {name} -- --predict`\n\n{ranks}, {takes}"
     )

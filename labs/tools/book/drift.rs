@@ -6,8 +6,9 @@
 
 use super::cases::json_of;
 use super::noise::noise;
-use crate::draw::{Align, Coat, Ink, Sketch};
+use crate::draw::{Anchor, Coat, Ink, Sketch};
 use anyhow::Result;
+use itertools::iproduct;
 use serde_json::json;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
@@ -66,26 +67,22 @@ impl Job {
 }
 
 /// The weights of every job that a reader can choose, in millionths.
-pub(super) fn drift_cases() -> Result<String> {
-    let mut cases = Vec::new();
-    for ranks in [2, 3, 4, 6, 8] {
-        for (average, averaged) in [("left out", false), ("taken", true)] {
-            for (batches, own) in [("its own", true), ("rank 0's", false)] {
-                let millionths = |weights: &Weights| weights.map(|w| (1e6 * w).round() as i64);
-                let of_rank = |all: &Vec<Weights>| all.iter().map(millionths).collect::<Vec<_>>();
-                let ranks_weights = Job { ranks, averaged, own }.run()?;
-                let weights: Vec<_> = ranks_weights.iter().map(of_rank).collect();
-                cases.push(json!({
-                    "ranks": ranks, "average": average, "batches": batches, "weights": weights,
-                }));
-            }
-        }
-    }
+pub(super) fn cases() -> Result<String> {
+    let averages = [("left out", false), ("taken", true)];
+    let data = [("its own", true), ("rank 0's", false)];
+    let case = |(ranks, (average, averaged), (batches, own))| {
+        let millionths = |weights: &Weights| weights.map(|w| (1e6 * w).round() as i64);
+        let of_rank = |all: &Vec<Weights>| all.iter().map(millionths).collect::<Vec<_>>();
+        let ranks_weights = Job { ranks, averaged, own }.run()?;
+        let weights: Vec<_> = ranks_weights.iter().map(of_rank).collect();
+        Ok(json!({ "ranks": ranks, "average": average, "batches": batches, "weights": weights }))
+    };
+    let cases = iproduct!([2, 3, 4, 6, 8], averages, data).map(case).collect::<Result<_>>()?;
     Ok(json_of([("cases", cases)]))
 }
 
 /// The first picture, which stays where scripts do not run: four replicas without the average.
-pub fn drift_picture() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     const SIDE: f64 = 300.0;
     // Weights from -0.2 to 1.8.
     let place = |[x, y]: Weights| (1.0 + SIDE * (x + 0.2) / 2.0, 1.0 + SIDE * (1.8 - y) / 2.0);
@@ -99,7 +96,7 @@ pub fn drift_picture() -> Result<String> {
         }
         let y = 20.0 + 20.0 * rank as f64;
         sketch.dot((SIDE + 25.0, y - 4.0), Ink::Rank(rank));
-        sketch.words((SIDE + 38.0, y), Align::Right, format!("rank {rank}"));
+        sketch.words((SIDE + 38.0, y), Anchor::Start, format!("rank {rank}"));
     }
     Ok(sketch.svg(
         "Two weights of four replicas over 40 steps without the average: they drift apart",

@@ -4,8 +4,8 @@
 //! The figure's script (`book/figures/exposed.js`) has the same formulas, and book/browse.py
 //! compares both.
 
-use kit::show::{Activity, Interval};
-use kit::show::{Timeline, seconds};
+use itertools::iproduct;
+use kit::show::{Activity, Interval, Timeline, seconds};
 use planner::tokens_that_hide;
 use serde_json::{Value, json};
 use shardlab::comm::{CallKind, Link};
@@ -75,26 +75,20 @@ impl Step {
 }
 
 /// The library's figures for some of the steps that a reader can choose.
-pub fn exposed_numbers() -> Vec<Value> {
-    let mut all = Vec::new();
-    for parameters in [100_000_000, 1_000_000_000, 70_000_000_000] {
-        for tokens in [256, 8192, 131_072] {
-            for (ranks, flops) in [(2, 5e13), (16, 4e14), (64, 4e14), (1024, 1.6e15)] {
-                for (latency, bandwidth) in [(0.0, 1.25e9), (14e-6, 5e10), (1e-4, 4.5e11)] {
-                    for bucket in [25_000_000, 100_000_000, 5_000_000_000] {
-                        let link = Link { latency, bandwidth };
-                        let step = Step { parameters, tokens, flops, ranks, link, bucket };
-                        all.push(step.json());
-                    }
-                }
-            }
-        }
-    }
-    all
+pub(super) fn numbers() -> Vec<Value> {
+    let models = [100_000_000, 1_000_000_000, 70_000_000_000];
+    let jobs = [(2, 5e13), (16, 4e14), (64, 4e14), (1024, 1.6e15)];
+    let links = [(0.0, 1.25e9), (14e-6, 5e10), (1e-4, 4.5e11)];
+    let buckets = [25_000_000, 100_000_000, 5_000_000_000];
+    let of = |(parameters, tokens, (ranks, flops), (latency, bandwidth), bucket)| {
+        let link = Link { latency, bandwidth };
+        Step { parameters, tokens, flops, ranks, link, bucket }.json()
+    };
+    iproduct!(models, [256, 8192, 131_072], jobs, links, buckets).map(of).collect()
 }
 
 /// The first picture, which stays where scripts do not run.
-pub fn exposed_picture() -> Timeline<'static> {
+pub(super) fn picture() -> Timeline<'static> {
     let backward = FIRST.backward();
     let mut link = Vec::new();
     let mut rank = Vec::new();
@@ -134,6 +128,6 @@ mod tests {
         // Latencies, which the formula leaves out, make the link a little too slow.
         let text = first["words"].to_string();
         assert_eq!(text, r#"["81.9 ms","83.4 ms","5.58 ms"]"#);
-        assert_eq!(exposed_picture().rows[1].1.len(), 20);
+        assert_eq!(picture().rows[1].1.len(), 20);
     }
 }

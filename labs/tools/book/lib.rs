@@ -16,7 +16,8 @@
 //!   choose among few enough cases, all are written into the page (`cases.rs`), and the script only
 //!   draws: `schedules.rs`, `plans.rs`, `cut.rs` (an MLP on ranks), `reshard.rs`, `straggler.rs`
 //!   and `drift.rs`; `mesh.rs` does so in part. Other scripts have formulas, which are compared:
-//!   `exposed.rs` (overlap), `memory.rs` and `bad_batch.rs`, with `noise.rs`
+//!   `exposed.rs` (overlap), `memory.rs` and `bad_batch.rs`, with `noise.rs`; `numbers.rs` has what
+//!   they must compute
 //!
 //! `predictions.rs` asks each lab for the question on its page, `answers.rs` makes the forms of
 //! two-minute exercises, and `decks.rs` the slides of every lab.
@@ -46,6 +47,7 @@ mod memory;
 mod mesh;
 mod noise;
 mod notebook;
+mod numbers;
 mod outputs;
 mod over_a_step;
 mod plans;
@@ -60,19 +62,14 @@ mod tabs;
 pub use kit;
 pub use labs::*;
 
-pub use bad_batch::bad_batch_numbers;
 pub use colours::plain;
 pub use compare::{Rule, differences};
-pub use exposed::exposed_numbers;
 pub use figures::{activations, figure, plot, ring};
 pub use live::{cases, live};
 pub use math::{mathml_of_page, preprocess};
-pub use memory::memory_numbers;
-pub use mesh::mesh_numbers;
 pub use notebook::compare_notebooks;
+pub use numbers::numbers;
 pub use outputs::{Output, compare, outputs, write};
 pub use over_a_step::{Keep, activations_over_a_step};
-pub use plans::steps;
-pub use predictions::{predictions, typed_numbers};
-pub use schedules::numbers;
+pub use predictions::predictions;
 pub use site::build;

@@ -1,13 +1,7 @@
 //! Interactive figures, for a notebook.
 
-use super::cut::cut_cases;
-use super::drift::drift_cases;
 use super::figures::figure;
-use super::mesh::mesh_cases;
-use super::plans::plans;
-use super::reshard::reshard_cases;
-use super::schedules::schedules;
-use super::straggler::straggler_cases;
+use super::{cut, drift, mesh, plans, reshard, schedules, straggler};
 use anyhow::{Context, Result};
 use kit::show::Picture;
 use shardlab::error::BadInput;
@@ -26,16 +20,16 @@ const ALL: [Live; 13] = [
     ("cost", script!("cost"), None),
     ("stages", script!("stages"), None),
     ("ring", script!("ring"), None),
-    ("schedule", script!("schedule"), Some(schedules)),
-    ("plans", script!("plans"), Some(plans)),
+    ("schedule", script!("schedule"), Some(schedules::cases)),
+    ("plans", script!("plans"), Some(plans::cases)),
     ("exposed", script!("exposed"), None),
-    ("mesh", script!("mesh"), Some(mesh_cases)),
+    ("mesh", script!("mesh"), Some(mesh::cases)),
     ("memory", script!("memory"), None),
-    ("reshard", script!("reshard"), Some(reshard_cases)),
-    ("cut", script!("cut"), Some(cut_cases)),
+    ("reshard", script!("reshard"), Some(reshard::cases)),
+    ("cut", script!("cut"), Some(cut::cases)),
     ("bad-batch", script!("bad-batch"), None),
-    ("straggler", script!("straggler"), Some(straggler_cases)),
-    ("drift", script!("drift"), Some(drift_cases)),
+    ("straggler", script!("straggler"), Some(straggler::cases)),
+    ("drift", script!("drift"), Some(drift::cases)),
 ];
 
 /// The figure of this name among some.

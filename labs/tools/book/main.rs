@@ -4,17 +4,12 @@
 //! compares; with `--write` it takes over what is printed. `figure NAME` prints a picture as SVG.
 //! mdBook calls `preprocess` while it builds the book.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 use kit::help;
 use kit::reader::Folders;
-use kit::show::{Screen, bytes_binary, bytes_decimal, seconds};
-use labs::lab01::formula;
-use serde_json::{Value, json};
-use shardlab::comm::Link;
-use shardlab::comm::algorithms::{Collective, Task};
+use kit::show::Screen;
 use shardlab::error::BadInput;
-use shardlab::plan::{BytesEach, Network, simulate, zero_memory};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -86,7 +81,7 @@ fn run(args: Args) -> Result<()> {
         What::Figure { name } => book::figure(&name)?,
         What::Plot { file } => book::plot(&file)?,
         What::Cases { name } => book::cases(&name)?,
-        What::Numbers => numbers()?.to_string(),
+        What::Numbers => book::numbers()?.to_string(),
     });
     Ok(())
 }
@@ -96,53 +91,4 @@ fn notebook(written: &Path, run: &Path) -> Result<()> {
     let differ = book::compare_notebooks(written, run)?;
     ensure!(differ.is_empty(), "{}", differ.join("\n"));
     Ok(())
-}
-
-/// The library's numbers behind the interactive figures, on a grid of what a reader can choose.
-fn numbers() -> Result<Value> {
-    let mut cost = Vec::new();
-    let mut stages = Vec::new();
-    for link in Network::presets().map(|network| network.between) {
-        // Each message is busy for its latency, too, as on a network card.
-        let network = Network { pipelined: false, ..Network::uniform(link) };
-        let Link { latency, bandwidth } = link;
-        for ranks in [2usize, 3, 4, 5, 7, 8, 12, 64, 96, 768, 4096] {
-            // All chunks have the same length.
-            let least = ranks * ranks.next_power_of_two();
-            for len in [least, 100 * least] {
-                for &algorithm in Collective::AllReduce.algorithms() {
-                    let task = Task::new(Collective::AllReduce, algorithm, ranks, len, 4, 0)?;
-                    let took = simulate(&task, 4, &network);
-                    let size = 4 * len;
-                    let rounds =
-                        formula(&task, 4).context("every all-reduce has a formula")?.rounds;
-                    cost.push(json!({
-                        "algorithm": algorithm.name(), "ranks": ranks, "size": size, "latency": latency,
-                        "bandwidth": bandwidth, "rounds": rounds, "seconds": took,
-                        "words": [seconds(took), bytes_binary(size as f64)],
-                    }));
-                }
-            }
-        }
-    }
-    for stage in 0..4 {
-        for (precision, each) in [("f32", BytesEach::F32), ("mixed", BytesEach::MIXED)] {
-            for parameters in [1, 100_000_001, 7_500_000_000, 1_000_000_000_000] {
-                for ranks in [1, 2, 3, 64, 1000] {
-                    let bytes = zero_memory(stage, parameters, ranks, each);
-                    stages.push(json!({
-                        "stage": stage, "precision": precision, "parameters": parameters, "ranks": ranks,
-                        "bytes": bytes, "words": bytes.map(|bytes| bytes_decimal(bytes as f64)),
-                    }));
-                }
-            }
-        }
-    }
-    let rings: Vec<_> = (2..=8).map(book::ring).collect();
-    Ok(
-        json!({ "cost": cost, "stages": stages, "ring": rings, "schedule": book::numbers()?, 
-            "exposed": book::exposed_numbers(), "mesh": book::mesh_numbers(), "memory": book::memory_numbers()?,
-            "steps": book::steps()?,
-            "bad-batch": book::bad_batch_numbers()?, "typed": book::typed_numbers() }),
-    )
 }

@@ -5,6 +5,7 @@
 
 use crate::draw::Loads;
 use anyhow::{Context, Result};
+use itertools::iproduct;
 use kit::show::bytes_decimal;
 use planner::{Cluster, Device, Load, Program, Recompute, Stage, Strategy, TrainingJob};
 use serde_json::{Value, json};
@@ -81,34 +82,29 @@ fn json(choice: &Choice) -> Result<Value> {
 }
 
 /// The library's figures for some of the trainings that a reader can choose.
-pub fn memory_numbers() -> Result<Vec<Value>> {
-    let mut all = Vec::new();
-    for (layers, width, heads) in [(4, 128, 4), (32, 4096, 32), (96, 12_288, 96)] {
-        for (sequence, micro_batch) in [(256, 64), (2048, 1), (131_072, 2)] {
-            for (stage, ranks) in [(0, 8), (1, 1), (1, 64), (2, 3), (3, 1), (3, 1024)] {
-                for bits in 0..8 {
-                    let choice = Choice {
-                        layers,
-                        width,
-                        heads,
-                        sequence,
-                        micro_batch,
-                        mixed: bits & 1 > 0,
-                        flash: bits & 2 > 0,
-                        recompute: bits & 4 > 0,
-                        stage,
-                        ranks,
-                    };
-                    all.push(json(&choice)?);
-                }
-            }
-        }
-    }
-    Ok(all)
+pub(super) fn numbers() -> Result<Vec<Value>> {
+    let models = [(4, 128, 4), (32, 4096, 32), (96, 12_288, 96)];
+    let batches = [(256, 64), (2048, 1), (131_072, 2)];
+    let shards = [(0, 8), (1, 1), (1, 64), (2, 3), (3, 1), (3, 1024)];
+    let of = |((layers, width, heads), (sequence, micro_batch), (stage, ranks), bits)| {
+        json(&Choice {
+            layers,
+            width,
+            heads,
+            sequence,
+            micro_batch,
+            mixed: bits & 1 > 0,
+            flash: bits & 2 > 0,
+            recompute: bits & 4 > 0,
+            stage,
+            ranks,
+        })
+    };
+    iproduct!(models, batches, shards, 0..8).map(of).collect()
 }
 
 /// The first picture, which stays where scripts do not run, with three ways to make it fit.
-pub fn memory_picture() -> Result<Loads<'static>> {
+pub(super) fn picture() -> Result<Loads<'static>> {
     let flash = Choice { flash: true, ..FIRST };
     let choices = [
         ("nothing shared", FIRST),

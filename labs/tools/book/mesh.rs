@@ -6,8 +6,8 @@
 
 use super::cases::json_of;
 use anyhow::{Context, Result};
-use planner::model;
-use planner::{Cluster, Degrees, Device, Stage, Strategy, TrainingJob};
+use itertools::iproduct;
+use planner::{Cluster, Degrees, Device, Stage, Strategy, TrainingJob, model};
 use serde_json::{Value, json};
 use shardlab::mesh::{Axis, Coordinates, Layout, Order};
 use shardlab::plan::Portion;
@@ -70,27 +70,23 @@ fn sent(job: &TrainingJob, strategy: &Strategy, stage: usize) -> [f64; 3] {
 /// What ranks hold and send for all degrees that a reader can choose, as JSON with one case per
 /// line. `stages` has the first stage, one in the middle and the last, as far as there are such:
 /// parameters, bytes of their state, and the bytes that a rank sends on each axis.
-pub(super) fn mesh_cases() -> Result<String> {
-    let mut cases = Vec::new();
-    for tensor in [1, 2, 4, 8] {
-        for data in [1, 2, 3, 4, 6, 8, 12, 16] {
-            for pipeline in [1, 2, 4, 8] {
-                let (job, strategy) = job(Coordinates { data, pipeline, tensor })?;
-                let state = job.bytes.on_a_rank(data);
-                let of = |stage: usize| {
-                    let held = held(&job, &strategy, stage);
-                    json!([held, held * state, sent(&job, &strategy, stage)])
-                };
-                let stages = BTreeSet::from([0, pipeline / 2, pipeline - 1]);
-                cases.push(json!({
-                    "tensor": tensor, "data": data, "pipeline": pipeline,
-                    "layers": strategy.layers_of(job.model.layers, 0),
-                    "stages": stages.into_iter().map(of).collect::<Vec<_>>(),
-                }));
-            }
-        }
-    }
-    Ok(json_of([("cases", cases)]))
+pub(super) fn cases() -> Result<String> {
+    let case = |(tensor, data, pipeline)| {
+        let (job, strategy) = job(Coordinates { data, pipeline, tensor })?;
+        let state = job.bytes.on_a_rank(data);
+        let of = |stage: usize| {
+            let held = held(&job, &strategy, stage);
+            json!([held, held * state, sent(&job, &strategy, stage)])
+        };
+        let stages = BTreeSet::from([0, pipeline / 2, pipeline - 1]);
+        Ok(json!({
+            "tensor": tensor, "data": data, "pipeline": pipeline,
+            "layers": strategy.layers_of(job.model.layers, 0),
+            "stages": stages.into_iter().map(of).collect::<Vec<_>>(),
+        }))
+    };
+    let degrees = iproduct!([1, 2, 4, 8], [1, 2, 3, 4, 6, 8, 12, 16], [1, 2, 4, 8]);
+    Ok(json_of([("cases", degrees.map(case).collect::<Result<_>>()?)]))
 }
 
 /// A rank's place on each axis, its groups, and on how many nodes each of them is.
@@ -109,59 +105,20 @@ fn json(layout: &Layout, order: &str, node: usize, rank: usize) -> Value {
 }
 
 /// The library's groups for some of the ranks that a reader can choose.
-pub fn mesh_numbers() -> Vec<Value> {
+pub(super) fn numbers() -> Vec<Value> {
     let mut all = Vec::new();
     let orders = [
         ("pipeline farthest", Order::PipelineSlowest),
         ("data farthest", Order::DataSlowest),
     ];
-    for data in [1, 2, 3, 16] {
-        for pipeline in [1, 2, 4, 8] {
-            for (tensor, node) in [(1, 4), (2, 4), (2, 6), (8, 8), (8, 12)] {
-                for (words, order) in orders {
-                    let sizes = Coordinates { data, pipeline, tensor };
-                    let layout = Layout { sizes, order };
-                    let count = layout.ranks();
-                    for rank in BTreeSet::from([0, count / 3, count / 2, count - 1]) {
-                        all.push(json(&layout, words, node, rank));
-                    }
-                }
-            }
-        }
+    let nodes = [(1, 4), (2, 4), (2, 6), (8, 8), (8, 12)];
+    for (data, pipeline, (tensor, node), (words, order)) in
+        iproduct!([1, 2, 3, 16], [1, 2, 4, 8], nodes, orders)
+    {
+        let layout = Layout { sizes: Coordinates { data, pipeline, tensor }, order };
+        let count = layout.ranks();
+        let ranks = BTreeSet::from([0, count / 3, count / 2, count - 1]);
+        all.extend(ranks.into_iter().map(|rank| json(&layout, words, node, rank)));
     }
     all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A stage in the middle sends most on the pipeline's axis, and one at an end on the two
-    /// others.
-    #[test]
-    fn no_rank_sends_more_than_the_planner_says() {
-        for (data, pipeline, tensor) in [(1, 1, 8), (4, 4, 2), (16, 4, 8), (3, 8, 1)] {
-            let sizes = Coordinates { data, pipeline, tensor };
-            let (job, strategy) = job(sizes).unwrap();
-            let most = (0..pipeline)
-                .map(|stage| sent(&job, &strategy, stage))
-                .fold([0.0; 3], |most, sent| [0, 1, 2].map(|axis| sent[axis].max(most[axis])));
-            let [of_tensor, of_pipeline, of_data] = job.traffic(&strategy).map(|axis| axis.bytes);
-            for (most, says) in most.into_iter().zip([of_tensor, of_data, of_pipeline]) {
-                assert!((most - says).abs() <= 1e-9 * says, "{strategy}: {most} {says}");
-            }
-        }
-    }
-
-    #[test]
-    fn rank_5_is_where_the_page_says() {
-        let sizes = Coordinates { data: 2, pipeline: 2, tensor: 2 };
-        let layout = Layout { sizes, order: Order::default() };
-        let rank = json(&layout, "pipeline farthest", 4, 5);
-        assert_eq!(rank["at"], json!([1, 0, 1]), "tensor rank 1, replica 0, stage 1");
-        assert_eq!(rank["groups"], json!([[4, 5], [5, 7], [1, 5]]));
-        assert_eq!(rank["nodes"], json!([1, 1, 2]));
-        let (job, strategy) = job(sizes).unwrap();
-        assert_eq!(strategy.layers_of(job.model.layers, 1), 40);
-    }
 }

@@ -4,10 +4,13 @@
 
 use super::cases::json_of;
 use anyhow::{Context, Result};
+use itertools::iproduct;
 use kit::show::{bytes_decimal, percent, seconds, thousands};
 use labs::lab11::likely;
-use planner::{Accuracy, Made, Plan, Search, decide, model, search};
-use planner::{Cluster, Degrees, Device, Recompute, TrainingJob, cell};
+use planner::{
+    Accuracy, Cluster, Degrees, Device, Made, Plan, Recompute, Search, TrainingJob, cell, decide,
+    model, search,
+};
 use serde_json::{Value, json};
 
 const MODELS: [&str; 7] = [
@@ -129,22 +132,14 @@ fn longest(plans: &[&Plan]) -> f64 {
 
 /// The cases in their order.
 fn all_cases() -> Result<Vec<Case>> {
-    let mut cases = Vec::new();
-    for name in MODELS {
-        for devices in DEVICES {
-            for memory in MEMORIES {
-                for (network, _) in NETWORKS {
-                    cases.push(case(name, devices, memory, network)?);
-                }
-            }
-        }
-    }
-    Ok(cases)
+    iproduct!(MODELS, DEVICES, MEMORIES, NETWORKS)
+        .map(|(name, devices, memory, (network, _))| case(name, devices, memory, network))
+        .collect()
 }
 
 /// For each case, the parts of each shown plan's step in seconds, as the planner has them: the
 /// figure's bars are compared with them.
-pub fn steps() -> Result<Vec<Value>> {
+pub(super) fn steps() -> Result<Vec<Value>> {
     let of = |case: &Case| json!(case.shown().into_iter().map(parts).collect::<Vec<_>>());
     Ok(all_cases()?.iter().map(of).collect())
 }
@@ -156,7 +151,7 @@ pub fn steps() -> Result<Vec<Value>> {
 /// - `cases`: for each model, then number of devices, memory and network: how many strategies were
 ///   tried, how many fit, the source's advice, the best plans, and if none fits the plan that needs
 ///   least
-pub(super) fn plans() -> Result<String> {
+pub(super) fn cases() -> Result<String> {
     let cases = all_cases()?.iter().map(Case::json).collect();
     let room = |name: &str| {
         Device::named(name).map_or(0.0, |device| (device.room() / 1e7).round() / 100.0)

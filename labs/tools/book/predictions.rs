@@ -3,6 +3,7 @@
 
 use super::colours::escaped;
 use anyhow::{Context, Result};
+use itertools::iproduct;
 use kit::Question;
 use kit::question::Typed;
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ pub fn predictions() -> Result<Vec<Question>> {
 }
 
 /// What readers may type, and the number that each is: the pages' script must read the same.
-pub fn typed_numbers() -> Vec<Value> {
+pub(super) fn typed_numbers() -> Vec<Value> {
     let mut all: Vec<String> = [
         "",
         " ",
@@ -59,21 +60,15 @@ pub fn typed_numbers() -> Vec<Value> {
     ]
     .map(str::to_owned)
     .into();
-    for whole in ["", "0", "1", "12", "-2", "1234", "1.234", "1,234", "1.234.567", "1,234,567"] {
-        for point in [".", ","] {
-            for rest in ["", "5", "05", "500", "5000", "500,5", "500.5", "5e-1"] {
-                all.push(format!("{whole}{point}{rest}"));
-            }
-        }
-    }
-    let mut rows = Vec::new();
-    for unit in ["", "%", " MB"] {
+    let wholes = ["", "0", "1", "12", "-2", "1234", "1.234", "1,234", "1.234.567", "1,234,567"];
+    let rests = ["", "5", "05", "500", "5000", "500,5", "500.5", "5e-1"];
+    let written = iproduct!(wholes, [".", ","], rests);
+    all.extend(written.map(|(whole, point, rest)| format!("{whole}{point}{rest}")));
+    let read = |(unit, said): (&str, &String)| {
         let typed = Typed { unit: unit.into(), within: 0.0 };
-        for said in &all {
-            rows.push(json!({ "unit": unit, "said": said, "read": typed.read(said) }));
-        }
-    }
-    rows
+        json!({ "unit": unit, "said": said, "read": typed.read(said) })
+    };
+    iproduct!(["", "%", " MB"], &all).map(read).collect()
 }
 
 /// The page with its questions, where it has places for some.

@@ -141,7 +141,7 @@ fn json_of_pieces(pieces: &[Piece]) -> Value {
 /// - `slices`: for each stage and number of ranks, each rank's slice
 /// - `pieces`: for each new stage, number of new ranks and number of ranks that saved, what each of
 ///   the new ranks reads
-pub(super) fn reshard_cases() -> Result<String> {
+pub(super) fn cases() -> Result<String> {
     let of = |stage| (1..=8).map(|ranks| slices(stage, ranks)).collect::<Result<Vec<_>>>();
     let old = of(Stage::One)?;
     let mut all_slices = Vec::new();

@@ -8,6 +8,7 @@
 
 use super::cases::json_of;
 use anyhow::Result;
+use itertools::iproduct;
 use kit::flags::with_flags;
 use kit::show::percent;
 use serde_json::{Value, json};
@@ -78,13 +79,13 @@ impl Pool {
 /// - `refusals`: why a schedule refuses a pipeline, and what would do
 /// - `cases`: for each schedule, and then for each number of ranks, chunks and micro-batches: the
 ///   number of its refusal, or the number of each rank's order
-pub(super) fn schedules() -> Result<String> {
+pub(super) fn cases() -> Result<String> {
     let mut orders = Pool::default();
     let mut refusals = Pool::default();
     let mut cases = Vec::new();
     let mut needs = Vec::new();
     for name in 0..NAMES.len() {
-        for (ranks, chunks) in RANKS.flat_map(|ranks| CHUNKS.map(move |chunks| (ranks, chunks))) {
+        for (ranks, chunks) in iproduct!(RANKS, CHUNKS) {
             for micro_batches in MICRO_BATCHES {
                 let pipeline = Pipeline { ranks, chunks, micro_batches };
                 let schedule = schedule(name, &pipeline);
@@ -122,13 +123,10 @@ fn words(refusal: &impl ToString) -> String {
 
 /// Some of the cases as the library computes them, not packed: book/browse.py compares them with
 /// the figure's.
-pub fn numbers() -> Result<Vec<Value>> {
+pub(super) fn numbers() -> Result<Vec<Value>> {
     let mut all = Vec::new();
-    let shapes = [2, 4, 8].into_iter().flat_map(|ranks| [1, 2, 4].map(|chunks| (ranks, chunks)));
-    for (i, (ranks, chunks)) in shapes.enumerate() {
-        for (name, micro_batches) in
-            (0..NAMES.len()).flat_map(|name| [1, 4, 6, 16].map(|micro| (name, micro)))
-        {
+    for (i, (ranks, chunks)) in iproduct!([2, 4, 8], [1, 2, 4]).enumerate() {
+        for (name, micro_batches) in iproduct!(0..NAMES.len(), [1, 4, 6, 16]) {
             let pipeline = Pipeline { ranks, chunks, micro_batches };
             let schedule = schedule(name, &pipeline);
             let ratio = RATIOS[(i + micro_batches / 2) % RATIOS.len()];
@@ -173,14 +171,10 @@ fn packed_order(order: &[Op], chunks: usize) -> String {
 /// The passes that each pass of a micro-batch needs.
 fn needs_of(pipeline: &Pipeline) -> String {
     let mut all = Vec::new();
-    for kind in Work::ALL {
-        for (rank, chunk) in (0..pipeline.ranks)
-            .flat_map(|rank| (0..pipeline.chunks).map(move |chunk| (rank, chunk)))
-        {
-            let needed: Vec<_> = pipeline.needs(rank, Op { work: kind, chunk, micro: 0 }).collect();
-            all.push(needed.len());
-            all.extend(needed.iter().flat_map(|&(rank, op)| [op.work as usize, rank, op.chunk]));
-        }
+    for (work, rank, chunk) in iproduct!(Work::ALL, 0..pipeline.ranks, 0..pipeline.chunks) {
+        let needed: Vec<_> = pipeline.needs(rank, Op { work, chunk, micro: 0 }).collect();
+        all.push(needed.len());
+        all.extend(needed.iter().flat_map(|&(rank, op)| [op.work as usize, rank, op.chunk]));
     }
     packed(all)
 }

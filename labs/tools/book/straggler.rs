@@ -4,8 +4,9 @@
 
 use super::cases::json_of;
 use super::noise::noise;
-use crate::draw::{Align, Coat, Ink, Sketch};
+use crate::draw::{Anchor, Coat, Ink, Sketch};
 use anyhow::Result;
+use itertools::iproduct;
 use serde_json::json;
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Algorithm, Collective, Task};
@@ -62,34 +63,31 @@ impl Job {
 
 /// The seconds of every job that a reader can choose, and of the larger ones in the figure's
 /// table; of what is drawn also the microseconds that each rank computes in the first iterations.
-pub(super) fn straggler_cases() -> Result<String> {
-    let mut cases = Vec::new();
-    for ranks in [2, 3, 4, 6, 8, 64, 512] {
-        for slow in [1.0, 1.1, 1.25, 1.5, 2.0, 3.0] {
-            for noise in [0.0, 0.05, 0.1, 0.2, 0.3] {
-                let job = Job { ranks, slow, noise };
-                let reduce = job.reduce()?;
-                let [step, waits] = job.means()?;
-                let mut drawn: Vec<Vec<u64>> = Vec::new();
-                let mut end = 0.0;
-                while ranks <= MOST_DRAWN && end < WINDOW {
-                    let computes = |rank| (1e6 * job.computes(drawn.len(), rank)).round() as u64;
-                    let all: Vec<u64> = (0..ranks).map(computes).collect();
-                    end += all.iter().copied().max().unwrap_or(0) as f64 / 1e6 + reduce;
-                    drawn.push(all);
-                }
-                cases.push(json!({
-                    "ranks": ranks, "slow": slow, "noise": noise, "reduce": reduce,
-                    "step": step, "waits": waits, "all": drawn,
-                }));
-            }
+pub(super) fn cases() -> Result<String> {
+    let slows = [1.0, 1.1, 1.25, 1.5, 2.0, 3.0];
+    let case = |(ranks, slow, noise)| {
+        let job = Job { ranks, slow, noise };
+        let reduce = job.reduce()?;
+        let [step, waits] = job.means()?;
+        let mut drawn: Vec<Vec<u64>> = Vec::new();
+        let mut end = 0.0;
+        while ranks <= MOST_DRAWN && end < WINDOW {
+            let computes = |rank| (1e6 * job.computes(drawn.len(), rank)).round() as u64;
+            let all: Vec<u64> = (0..ranks).map(computes).collect();
+            end += all.iter().copied().max().unwrap_or(0) as f64 / 1e6 + reduce;
+            drawn.push(all);
         }
-    }
-    Ok(json_of([("cases", cases)]))
+        Ok(json!({
+            "ranks": ranks, "slow": slow, "noise": noise, "reduce": reduce,
+            "step": step, "waits": waits, "all": drawn,
+        }))
+    };
+    let jobs = iproduct!([2, 3, 4, 6, 8, 64, 512], slows, [0.0, 0.05, 0.1, 0.2, 0.3]);
+    Ok(json_of([("cases", jobs.map(case).collect::<Result<_>>()?)]))
 }
 
 /// The first picture, which stays where scripts do not run: four ranks, one of which is slow.
-pub fn straggler_picture() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     const LEFT: f64 = 52.0;
     const WIDE: f64 = 426.0;
     const TOP: f64 = 30.0;
@@ -98,13 +96,13 @@ pub fn straggler_picture() -> Result<String> {
     let reduce = job.reduce()?;
     let mut sketch = Sketch::default();
     sketch.boxed((1.0, 1.0), (14.0, 14.0), Ink::Kind(3), Coat::Light, "");
-    sketch.words((21.0, 13.0), Align::Right, "all-reduce");
+    sketch.words((21.0, 13.0), Anchor::Start, "all-reduce");
     sketch.boxed((121.0, 1.0), (14.0, 14.0), Ink::Page, Coat::Dashes, "");
-    sketch.words((141.0, 13.0), Align::Right, "waits");
+    sketch.words((141.0, 13.0), Anchor::Start, "waits");
     let x = |time: f64| LEFT + WIDE * time.min(WINDOW) / WINDOW;
     for rank in 0..job.ranks {
         let y = TOP + HIGH * rank as f64;
-        sketch.words((0.0, y + 16.0), Align::Right, format!("rank {rank}"));
+        sketch.words((0.0, y + 16.0), Anchor::Start, format!("rank {rank}"));
         let mut bar = |from: f64, to: f64, ink, coat| {
             if x(to) > x(from) {
                 sketch.boxed((x(from), y), (x(to) - x(from), HIGH - 6.0), ink, coat, "");
@@ -122,8 +120,8 @@ pub fn straggler_picture() -> Result<String> {
         }
     }
     let bottom = TOP + HIGH * job.ranks as f64;
-    sketch.words((LEFT, bottom + 12.0), Align::Right, "0 ms");
-    sketch.words((LEFT + WIDE, bottom + 12.0), Align::Left, "60 ms");
+    sketch.words((LEFT, bottom + 12.0), Anchor::Start, "0 ms");
+    sketch.words((LEFT + WIDE, bottom + 12.0), Anchor::End, "60 ms");
     let title =
         "Iterations of four ranks: rank 1 computes 1.5 times as long, and the others wait for it";
     Ok(sketch.svg(title, bottom + 18.0))

@@ -11,7 +11,7 @@
 
 use super::signals;
 use kit::RESTART_COUNT;
-use kit::show::complain;
+use kit::show::{complain, counted};
 use std::io;
 use std::process::{Command, ExitStatus};
 use std::time::Instant;
@@ -30,7 +30,10 @@ pub fn run(command: &[String], most: usize, joins: bool) -> io::Result<i32> {
         let took = format!("{:.1} s", start.elapsed().as_secs_f64());
         if code == 0 {
             if count > 0 {
-                eprintln!("launch: the job is done, after {}", restarts(count));
+                eprintln!(
+                    "launch: the job is done, after {}",
+                    counted(count, "restart", "restarts")
+                );
             }
             return Ok(code);
         }
@@ -106,10 +109,6 @@ fn unknown(end: End, joins: bool) -> Option<&'static str> {
         ),
         _ => None,
     }
-}
-
-fn restarts(count: usize) -> String {
-    format!("{count} restart{}", if count == 1 { "" } else { "s" })
 }
 
 /// The exit code as shells give it: 128 and the signal's number, if a signal ended the process.

@@ -35,7 +35,7 @@ pub fn picture(screen: &Screen, book: &Workbook) -> anyhow::Result<String> {
     let legend = "Less is better. A solid bar is your best; a pale one is ours, where you have none yet. Your figures may be of \
                   different versions of your program. `best`: a bound for every program that divides the work in this way.";
     lines.push(format!("\n{}\n", screen.wrap(legend, 2)));
-    lines.push(picture::steps(screen, &runs));
+    lines.push(picture::steps(&runs).render(screen));
     lines.push(String::new());
     lines.push(match RUNGS.iter().find(|rung| !is_solved(rung)) {
         Some(next) => {

@@ -4,7 +4,7 @@
 use super::document::{Document, Entry, harmless};
 use super::report::{Readers, ago, name};
 use kit::reader::now;
-use kit::show::Screen;
+use kit::show::{Screen, counted};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -23,20 +23,24 @@ pub fn matrix(screen: &Screen, readers: &Readers, height: usize) -> String {
     let solved: usize = people.iter().map(|(_, document)| document.solved()).sum();
     let refused = match readers.refused.len() {
         0 => String::new(),
-        files => format!("{}{} not read", screen.separator(), count(files, "file", "files")),
+        files => format!("{}{} not read", screen.separator(), counted(files, "file", "files")),
     };
     let unknown = match readers.unknown.len() {
         0 => String::new(),
         files => {
-            format!("{}{} with unknown entries", screen.separator(), count(files, "file", "files"))
+            format!(
+                "{}{} with unknown entries",
+                screen.separator(),
+                counted(files, "file", "files")
+            )
         }
     };
     let helped = people.iter().filter(|(_, document)| trouble(document).is_some()).count();
     let mut lines = vec![screen.bold(format!(
         "{}{dot}{} solved{dot}{} help{refused}{unknown}",
-        count(people.len(), "person", "people"),
-        count(solved, "exercise", "exercises"),
-        count(helped, "needs", "need"),
+        counted(people.len(), "person", "people"),
+        counted(solved, "exercise", "exercises"),
+        counted(helped, "needs", "need"),
         dot = screen.separator(),
     ))];
     lines.extend(grid(screen, &people, &columns, height));
@@ -68,11 +72,6 @@ pub fn matrix(screen: &Screen, readers: &Readers, height: usize) -> String {
         }
     }
     lines.join("\n")
-}
-
-/// `1 person`, `2 people`.
-fn count(number: usize, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// How much someone needs help: the tries at the current exercise, and for how long. None if not.
@@ -190,7 +189,7 @@ fn helps(screen: &Screen, people: &[(&String, &Document)]) -> Vec<String> {
             name(who),
             harmless(&at.name),
             harmless(&at.stuck_at()),
-            count(tries, "try", "tries"),
+            counted(tries, "try", "tries"),
             ago(since),
             dot = screen.separator(),
         ))

@@ -6,7 +6,7 @@ use super::document::{Document, harmless};
 use super::progress::Record;
 use kit::Course;
 use kit::reader::now;
-use kit::show::{Screen, table};
+use kit::show::{Screen, counted, table};
 use serde::Serialize;
 use shardlab::error::BadInput;
 use std::collections::BTreeMap;
@@ -52,11 +52,8 @@ impl Readers {
                     let known = document.exercises.len() + document.predictions.len();
                     if all > known {
                         let file = path.file_name().unwrap_or_default().display();
-                        let what = match all - known {
-                            1 => "1 entry that this course does not have".to_string(),
-                            many => format!("{many} entries that this course does not have"),
-                        };
-                        unknown.push(format!("{file}: {what}"));
+                        let entries = counted(all - known, "entry", "entries");
+                        unknown.push(format!("{file}: {entries} that this course does not have"));
                     }
                     read.push((name, document));
                 }

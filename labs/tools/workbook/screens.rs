@@ -8,7 +8,7 @@ use capstone::Part;
 use kit::Exercise;
 use kit::check::{Figure, Row};
 use kit::commands;
-use kit::show::{Screen, table, thousands};
+use kit::show::{Screen, counted, table, thousands};
 use ladder::picture;
 use shardlab::error::BadInput;
 
@@ -89,7 +89,7 @@ fn line(
         (Standing::Open, _) if exercise.optional => format!("optional, {minutes} min"),
         (Standing::Open, _) => format!("{minutes} min"),
         (Standing::Begun, 0) => "begun".into(),
-        (Standing::Begun, tries) => count(tries, "try", "tries"),
+        (Standing::Begun, tries) => counted(tries, "try", "tries"),
         (Standing::Solved, _) => "solved".into(),
     };
     let [solved, going, open] = if screen.ascii {
@@ -249,8 +249,8 @@ fn ending(
         let more = format!("{} hint {}   ({hints})", command(), exercise.name);
         return Ok(vec![screen.row("hints", &more)]);
     }
-    let hints = count(record.hints.min(exercise.hints.len()), "hint", "hints");
-    let told = format!("after {}, with {hints}", count(record.tries, "try", "tries"));
+    let hints = counted(record.hints.min(exercise.hints.len()), "hint", "hints");
+    let told = format!("after {}, with {hints}", counted(record.tries, "try", "tries"));
     let mut lines = vec![screen.row("solved", &told)];
     for got in &attempt.figures {
         lines.push(screen.row("", &figure(screen, "yours", got)));
@@ -310,7 +310,7 @@ pub fn solution(screen: &Screen, book: &Workbook, exercise: &Exercise) -> Result
         let what = format!(
             "the solution of {} comes after its hints: {}",
             exercise.name,
-            count(left, "is", "are")
+            counted(left, "is", "are")
         );
         let help = format!("read the next one:  {} hint {}", command(), exercise.name);
         return Err(BadInput::new(format!("{what} left"), help));
@@ -347,10 +347,6 @@ pub fn hints(screen: &Screen, exercise: &Exercise, read: usize) -> String {
         lines.push(screen.dim(screen.row(&format!("{}", i + 1), hint)));
     }
     lines.join("\n")
-}
-
-fn count(n: usize, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 #[cfg(test)]

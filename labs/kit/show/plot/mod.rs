@@ -12,6 +12,7 @@ mod canvas;
 mod frame;
 mod page;
 
+use super::numbers::counted;
 use super::screen::Screen;
 use axis::{Axis, Tick, is_drawable};
 use canvas::{Canvas, Place};
@@ -207,8 +208,8 @@ impl<'a> Plot<'a> {
         let mut caption = self.title.to_owned();
         for (count, what) in [(not_finite, "not finite"), (not_drawn - not_finite, "not above 0")] {
             if count > 0 {
-                let points = if count == 1 { "point" } else { "points" };
-                caption += &format!("{}{count} {points} {what}", screen.separator());
+                let points = counted(count, "point", "points");
+                caption += &format!("{}{points} {what}", screen.separator());
             }
         }
         caption

@@ -57,14 +57,6 @@ pub enum Stroke {
     Arrow,
 }
 
-/// Where words are, from their place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    Right,
-    Centre,
-    Left,
-}
-
 /// A drawing on a page, while it is drawn.
 pub struct Sketch {
     page: Page,
@@ -84,13 +76,8 @@ impl Sketch {
         Sketch { page: Page::default(), width }
     }
 
-    /// Words to the right of their place, around it, or to its left, on the base line there.
-    pub fn words(&mut self, at: Point, align: Align, words: impl Display) {
-        let anchor = match align {
-            Align::Right => Anchor::Start,
-            Align::Centre => Anchor::Middle,
-            Align::Left => Anchor::End,
-        };
+    /// Words that begin at their place, have it in their middle, or end there, on the base line.
+    pub fn words(&mut self, at: Point, anchor: Anchor, words: impl Display) {
         self.page.text(at, anchor, words);
     }
 

@@ -4,7 +4,7 @@ use crate::draw::Replicas;
 use shardlab::mesh::{Coordinates, Layout, Order};
 
 /// lab07's mesh.
-pub(super) fn axes() -> Replicas {
+pub(super) fn picture() -> Replicas {
     let layout = Layout {
         sizes: Coordinates { data: 2, pipeline: 2, tensor: 2 },
         order: Order::default(),

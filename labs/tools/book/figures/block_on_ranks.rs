@@ -1,7 +1,7 @@
 //! A transformer block on two tensor ranks: what is whole, what is cut, and where Megatron's f and
 //! g stand.
 
-use crate::draw::{Align, Coat, Ink, Sketch, Stroke};
+use crate::draw::{Anchor, Coat, Ink, Sketch, Stroke};
 
 /// What a rank has of a tensor of activations.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,18 +33,18 @@ const OPERATORS: [f64; 2] = [158.0, 518.0];
 const BAR: f64 = 24.0;
 
 /// The block under tensor parallelism, or with sequence parallelism as well.
-pub(super) fn block_on_ranks(sequence: bool) -> String {
+pub(super) fn picture(sequence: bool) -> String {
     const WIDTH: f64 = 600.0;
     const BAND: f64 = 128.0;
     let stream = if sequence { "positions" } else { "whole" };
     let mut sketch = Sketch::wide(WIDTH);
     for (i, (half, boxes, cut)) in HALVES.into_iter().enumerate() {
         let top = BAND * i as f64;
-        sketch.words((0.0, top + 14.0), Align::Right, half);
+        sketch.words((0.0, top + 14.0), Anchor::Start, half);
         let columns = [(98.0, stream), (192.0, "whole"), (336.0, cut)];
         let columns = columns.into_iter().chain([(470.0, "summands"), (566.0, stream)]);
         for (x, words) in columns {
-            sketch.words((x, top + 14.0), Align::Centre, words);
+            sketch.words((x, top + 14.0), Anchor::Middle, words);
         }
         for rank in 0..2 {
             lane(&mut sketch, top + 44.0 + 46.0 * rank as f64, rank, sequence, boxes);
@@ -56,9 +56,9 @@ pub(super) fn block_on_ranks(sequence: bool) -> String {
     }
     let mut y = 2.0 * BAND + 10.0;
     for (name, passes) in operators(sequence) {
-        sketch.words((52.0, y), Align::Right, name);
+        sketch.words((52.0, y), Anchor::Start, name);
         for (x, pass, does) in [(98.0, "forward", passes[0]), (290.0, "backward", passes[1])] {
-            sketch.words((x, y), Align::Right, format!("{pass}: {does}"));
+            sketch.words((x, y), Anchor::Start, format!("{pass}: {does}"));
         }
         y += 20.0;
     }
@@ -70,7 +70,7 @@ pub(super) fn block_on_ranks(sequence: bool) -> String {
     for (has, words) in legend {
         let from = (52.0, y - 4.0);
         tensor(&mut sketch, from, 88.0, 0, has);
-        sketch.words((98.0, y), Align::Right, words);
+        sketch.words((98.0, y), Anchor::Start, words);
         y += 20.0;
     }
     let title = if sequence {
@@ -85,7 +85,7 @@ pub(super) fn block_on_ranks(sequence: bool) -> String {
 fn lane(sketch: &mut Sketch, y: f64, rank: usize, sequence: bool, boxes: [&str; 3]) {
     const HIGH: f64 = 28.0;
     let top = y - HIGH / 2.0;
-    sketch.words((0.0, y + 4.5), Align::Right, format!("rank {rank}"));
+    sketch.words((0.0, y + 4.5), Anchor::Start, format!("rank {rank}"));
     let stream = if sequence { Has::Part } else { Has::Whole };
     let [f, g] = OPERATORS;
     let [before_f, before_g] = [f, g].map(|x| x - BAR / 2.0);

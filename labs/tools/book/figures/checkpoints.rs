@@ -1,6 +1,6 @@
 //! How often to save: the time that is lost, against the interval between checkpoints.
 
-use crate::draw::{Align, Ink, Sketch, Stroke};
+use crate::draw::{Anchor, Ink, Sketch, Stroke};
 use kit::show::significant;
 
 /// BLOOM's numbers, from its chronicles: seconds of a save, of an iteration, and between failures.
@@ -25,7 +25,7 @@ fn young() -> f64 {
 }
 
 /// The curve, its two terms, and the intervals of the page's table.
-pub(super) fn checkpoints() -> String {
+pub(super) fn picture() -> String {
     const LEFT: f64 = 34.0;
     const RIGHT: f64 = 474.0;
     const TOP: f64 = 30.0;
@@ -34,20 +34,20 @@ pub(super) fn checkpoints() -> String {
     let x = |iterations: f64| LEFT + (RIGHT - LEFT) * iterations / MOST.0;
     let y = |share: f64| BOTTOM - (BOTTOM - TOP) * share / MOST.1;
     let mut sketch = Sketch::default();
-    sketch.words((0.0, 14.0), Align::Right, "share of the time that is lost");
+    sketch.words((0.0, 14.0), Anchor::Start, "share of the time that is lost");
     for percent in [0.0, 1.0, 2.0, 3.0, 4.0] {
-        sketch.words((LEFT - 5.0, y(percent / 100.0) + 4.5), Align::Left, format!("{percent}%"));
+        sketch.words((LEFT - 5.0, y(percent / 100.0) + 4.5), Anchor::End, format!("{percent}%"));
     }
     for iterations in [0.0, 100.0, 200.0, 300.0] {
-        let align = if iterations == MOST.0 {
-            Align::Left
+        let anchor = if iterations == MOST.0 {
+            Anchor::End
         } else {
-            Align::Centre
+            Anchor::Middle
         };
-        sketch.words((x(iterations), BOTTOM + 17.0), align, iterations);
+        sketch.words((x(iterations), BOTTOM + 17.0), anchor, iterations);
     }
     let words = "iterations between two checkpoints";
-    sketch.words(((LEFT + RIGHT) / 2.0, BOTTOM + 36.0), Align::Centre, words);
+    sketch.words(((LEFT + RIGHT) / 2.0, BOTTOM + 36.0), Anchor::Middle, words);
     sketch.line((LEFT, BOTTOM), (RIGHT, BOTTOM), Ink::Page, Stroke::Thin);
     let points = |of: &dyn Fn(f64) -> f64| {
         let points = (4..=300).map(f64::from);
@@ -60,12 +60,12 @@ pub(super) fn checkpoints() -> String {
     for (term, words, at) in [(0, "saves", 190.0), (1, "work done twice", 190.0)] {
         sketch.curve(points(&|iterations| lost(iterations)[term]).into_iter(), Ink::Kind(4 + term));
         let above = y(lost(at)[term]);
-        let (dy, align) = if term == 0 {
-            (-7.0, Align::Right)
+        let (dy, anchor) = if term == 0 {
+            (-7.0, Anchor::Start)
         } else {
-            (20.0, Align::Right)
+            (20.0, Anchor::Start)
         };
-        sketch.words((x(at), above + dy), align, words);
+        sketch.words((x(at), above + dy), anchor, words);
     }
     sketch.curve(points(&sum).into_iter(), Ink::Kind(0));
     let best = young();
@@ -75,13 +75,13 @@ pub(super) fn checkpoints() -> String {
         sketch.dot(at, Ink::Kind(ink));
         let lost = format!("{}%", significant(100.0 * sum(iterations), 3));
         let words = format!("{}: {lost}", iterations.round());
-        let (place, align) = match iterations {
-            n if n < 50.0 => ((at.0 + 10.0, at.1 + 5.0), Align::Right),
-            n if n < 90.0 => ((at.0, at.1 - 28.0), Align::Centre),
-            n if n < 200.0 => ((at.0 + 4.0, at.1 - 12.0), Align::Right),
-            _ => ((at.0, at.1 - 12.0), Align::Centre),
+        let (place, anchor) = match iterations {
+            n if n < 50.0 => ((at.0 + 10.0, at.1 + 5.0), Anchor::Start),
+            n if n < 90.0 => ((at.0, at.1 - 28.0), Anchor::Middle),
+            n if n < 200.0 => ((at.0 + 4.0, at.1 - 12.0), Anchor::Start),
+            _ => ((at.0, at.1 - 12.0), Anchor::Middle),
         };
-        sketch.words(place, align, words);
+        sketch.words(place, anchor, words);
     }
     let title = "Saving too often and too rarely both lose time: the least is lost at Young's interval, and around it the curve is flat";
     sketch.svg(title, BOTTOM + 42.0)

@@ -1,6 +1,6 @@
 //! Context parallelism: the square of queries and keys, cut in two ways among four ranks.
 
-use crate::draw::{Align, Coat, Ink, Sketch};
+use crate::draw::{Anchor, Coat, Ink, Sketch};
 use labs::lab12::{Cell, Grid};
 use shardlab::parallel::context::Slicing;
 
@@ -9,13 +9,17 @@ const SIDE: f64 = 176.0;
 
 /// Chunks of queries and keys, in contiguous and in zig-zag order. A row has the colour of the rank
 /// that computes it, and a number is the round of a ring.
-pub(super) fn context() -> String {
+pub(super) fn picture() -> String {
     let mut sketch = Sketch::default();
     for (left, slicing) in [(30.0, Slicing::Contiguous), (270.0, Slicing::ZigZag)] {
         let grid = Grid { ranks: RANKS, slicing, length: 64, documents: Vec::new() };
         let chunks = grid.chunks();
         let cell = SIDE / chunks as f64;
-        sketch.words((left + SIDE / 2.0, 14.0), Align::Centre, format!("{} order", slicing.name()));
+        sketch.words(
+            (left + SIDE / 2.0, 14.0),
+            Anchor::Middle,
+            format!("{} order", slicing.name()),
+        );
         for queries in 0..chunks {
             for keys in 0..chunks {
                 if let Cell::Round(round) = grid.cell(queries, keys) {

@@ -1,11 +1,11 @@
 //! Data parallelism: copies of one model, batches of their own, and one average.
 
-use crate::draw::{Align, Coat, Ink, Sketch, Stroke};
+use crate::draw::{Anchor, Coat, Ink, Sketch, Stroke};
 
 const RANKS: usize = 3;
 
 /// The picture.
-pub(super) fn data_parallel() -> String {
+pub(super) fn picture() -> String {
     const COLUMN: f64 = 160.0;
     const WIDE: f64 = 136.0;
     const HIGH: f64 = 28.0;
@@ -17,7 +17,7 @@ pub(super) fn data_parallel() -> String {
         let left = COLUMN * rank as f64 + (COLUMN - WIDE) / 2.0;
         let middle = left + WIDE / 2.0;
         let own = Ink::Rank(rank);
-        sketch.words((middle, 14.0), Align::Centre, format!("rank {rank}"));
+        sketch.words((middle, 14.0), Anchor::Middle, format!("rank {rank}"));
         let rows = [
             (22.0, own, "its own sequences"),
             (70.0, Ink::Same, "copy of the model"),

@@ -6,7 +6,7 @@ use labs::lab08::skipping::{Ranges, SkipPolicy};
 use std::iter;
 
 /// Four steps of four micro-batches, of which steps 2 and 3 are bad, in each way to skip.
-pub(super) fn draws() -> Result<Draws> {
+pub(super) fn picture() -> Result<Draws> {
     const ACCUMULATION: usize = 4;
     let none = Ranges::default();
     let range = Ranges::parse(&[2, 3])?;

@@ -38,7 +38,7 @@ fn copies() -> Result<Vec<Vec<u64>>> {
 }
 
 /// The ways of all copies: a ribbon has its sender's colour and is as wide as there are copies.
-pub(super) fn experts() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     const TOP: f64 = 30.0;
     const BAR: f64 = 16.0;
     const LEFT: f64 = 52.0;
@@ -117,6 +117,6 @@ mod tests {
         for of_rank in &copies {
             assert_eq!(of_rank.iter().sum::<u64>(), (CHOSEN * tokens) as u64);
         }
-        assert_eq!(experts().unwrap().matches("<path").count(), RANKS * EXPERTS);
+        assert_eq!(picture().unwrap().matches("<path").count(), RANKS * EXPERTS);
     }
 }

@@ -1,12 +1,12 @@
 //! Attention on two tensor ranks: the columns and rows of its matrices that belong to each head.
 
 use super::BABY;
-use crate::draw::{Align, Coat, Ink, Sketch};
+use crate::draw::{Anchor, Coat, Ink, Sketch};
 
 const RANKS: usize = 2;
 
 /// Attention by heads.
-pub(super) fn heads() -> String {
+pub(super) fn picture() -> String {
     const LEFT: f64 = 62.0;
     const HEAD: f64 = 20.0;
     const GAP: f64 = 8.0;
@@ -22,15 +22,15 @@ pub(super) fn heads() -> String {
             .map(|(rank, heads)| (format!("rank {rank}"), heads)),
     );
     let output = 398.0;
-    sketch.words((output + whole / 2.0, 14.0), Align::Centre, "output");
-    sketch.words((output + whole / 2.0, 32.0), Align::Centre, "rows");
+    sketch.words((output + whole / 2.0, 14.0), Anchor::Middle, "output");
+    sketch.words((output + whole / 2.0, 32.0), Anchor::Middle, "rows");
     for (i, name) in ["Q", "K", "V"].into_iter().enumerate() {
         let middle = LEFT + (whole + GAP) * i as f64 + whole / 2.0;
-        sketch.words((middle, 14.0), Align::Centre, name);
-        sketch.words((middle, 32.0), Align::Centre, "columns");
+        sketch.words((middle, 14.0), Anchor::Middle, name);
+        sketch.words((middle, 32.0), Anchor::Middle, "columns");
     }
     for (name, heads) in rows {
-        sketch.words((0.0, y + whole / 2.0 + 4.5), Align::Right, name);
+        sketch.words((0.0, y + whole / 2.0 + 4.5), Anchor::Start, name);
         for matrix in 0..3 {
             let left = LEFT + (whole + GAP) * matrix as f64;
             for &head in heads {

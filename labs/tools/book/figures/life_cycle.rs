@@ -1,6 +1,6 @@
 //! A model's life: the FLOPs of each stage as areas, to one scale.
 
-use crate::draw::{Align, Coat, Ink, Sketch};
+use crate::draw::{Anchor, Coat, Ink, Sketch};
 use anyhow::Result;
 use kit::show::significant;
 use labs::lab10::stages;
@@ -20,7 +20,7 @@ fn tokens(number: f64) -> String {
 }
 
 /// The stages of a model's life.
-pub(super) fn life_cycle() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     const SIDE: f64 = 150.0;
     const BASE: f64 = 176.0;
     let all = stages(&shapes::llamas::named(MODEL)?).map(|(_, _, tokens, each)| [tokens, each]);
@@ -37,12 +37,12 @@ pub(super) fn life_cycle() -> Result<String> {
     let mut sketch = Sketch::wide(600.0);
     for (left, name, [number, each], coat) in columns {
         let side = SIDE * (number * each / most).sqrt();
-        sketch.words((left, 14.0), Align::Right, name);
+        sketch.words((left, 14.0), Anchor::Start, name);
         let ink = if coat == Coat::Full { Ink::Kind(0) } else { Ink::Page };
         sketch.boxed((left, BASE - side), (side, side), ink, coat, "");
-        sketch.words((left, BASE + 20.0), Align::Right, tokens(number));
+        sketch.words((left, BASE + 20.0), Anchor::Start, tokens(number));
         let flops = format!("{:.1e} FLOPs", number * each);
-        sketch.words((left, BASE + 38.0), Align::Right, flops);
+        sketch.words((left, BASE + 38.0), Anchor::Start, flops);
     }
     let title = "FLOPs of a model's life as areas: pre-training dwarfs fine-tuning and a billion deployed tokens, until 74 billion";
     Ok(sketch.svg(title, BASE + 46.0))

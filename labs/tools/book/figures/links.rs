@@ -6,7 +6,7 @@ use shardlab::comm::Link;
 use shardlab::plan::Network;
 
 /// Two nodes of Polaris, with the simulator's numbers.
-pub(super) fn links() -> Links {
+pub(super) fn picture() -> Links {
     let [_, network, ..] = Network::presets();
     let words =
         |link: Link| format!("{}/s, {}", bytes_decimal(link.bandwidth), seconds(link.latency));

@@ -1,6 +1,6 @@
 //! Activations over time: how many micro-batches' each rank of a pipeline keeps.
 
-use crate::draw::{Align, Ink, Sketch, Stroke};
+use crate::draw::{Anchor, Ink, Sketch, Stroke};
 use anyhow::Result;
 use kit::show::{Activity, Bar};
 use labs::lab06::Predicted;
@@ -42,7 +42,7 @@ fn schedules() -> Result<[(&'static str, Predicted); 2]> {
 }
 
 /// Activations over one step.
-pub(super) fn live_activations() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     const NAMES: f64 = 50.0;
     const GAP: f64 = 14.0;
     const ROW: f64 = 64.0;
@@ -52,12 +52,12 @@ pub(super) fn live_activations() -> Result<String> {
     let mut sketch = Sketch::default();
     for (panel, (name, step)) in schedules()?.iter().enumerate() {
         let left = NAMES + (wide + GAP) * panel as f64;
-        sketch.words((left + wide / 2.0, 13.0), Align::Centre, name);
+        sketch.words((left + wide / 2.0, 13.0), Anchor::Middle, name);
         let x = |moment: f64| left + wide * moment / step.simulated.makespan;
         for (rank, bars) in step.bars.iter().enumerate() {
             let base = TOP + ROW * (rank + 1) as f64 - 12.0;
             if panel == 0 {
-                sketch.words((0.0, base - 14.0), Align::Right, format!("rank {rank}"));
+                sketch.words((0.0, base - 14.0), Anchor::Start, format!("rank {rank}"));
             }
             let mut points = Vec::new();
             let mut before = 0;
@@ -68,12 +68,12 @@ pub(super) fn live_activations() -> Result<String> {
             }
             sketch.area(&points, base, Ink::Rank(rank));
             let peak = format!("peak {}", step.simulated.peaks[rank]);
-            sketch.words((left + wide, base - 32.0), Align::Left, peak);
+            sketch.words((left + wide, base - 32.0), Anchor::End, peak);
             sketch.line((left, base), (left + wide, base), Ink::Page, Stroke::Thin);
         }
     }
     let bottom = TOP + ROW * PIPELINE.ranks as f64 + 6.0;
-    sketch.words((NAMES, bottom), Align::Right, "right: time, one step; up: micro-batches kept");
+    sketch.words((NAMES, bottom), Anchor::Start, "right: time, one step; up: micro-batches kept");
     let title = "Micro-batches whose activations a rank keeps, over one step of 4 ranks and 8 micro-batches";
     Ok(sketch.svg(title, bottom + 8.0))
 }

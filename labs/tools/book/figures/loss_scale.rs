@@ -1,6 +1,6 @@
 //! The loss scale over a run: up by doubling, down at overflows.
 
-use crate::draw::{Align, Coat, Ink, Sketch, Stroke};
+use crate::draw::{Anchor, Coat, Ink, Sketch, Stroke};
 use anyhow::Result;
 use labs::lab08::skipping::{LossScaler, ScalerConfig, ScalerRule};
 
@@ -34,7 +34,7 @@ fn search() -> Result<Vec<(i32, bool)>> {
 }
 
 /// The search of a run with made-up gradients.
-pub(super) fn loss_scale() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     const LEFT: f64 = 40.0;
     const RIGHT: f64 = 468.0;
     const TOP: f64 = 40.0;
@@ -49,15 +49,15 @@ pub(super) fn loss_scale() -> Result<String> {
         (300.0, Ink::Same, Coat::Dashes, "largest that fits"),
     ] {
         sketch.boxed((x, 2.0), (12.0, 12.0), ink, coat, "");
-        sketch.words((x + 17.0, 13.0), Align::Right, words);
+        sketch.words((x + 17.0, 13.0), Anchor::Start, words);
     }
     for exponent in [16, 18, 20, 22, 24] {
-        sketch.words((LEFT - 6.0, y(exponent) + 4.5), Align::Left, power(exponent));
+        sketch.words((LEFT - 6.0, y(exponent) + 4.5), Anchor::End, power(exponent));
     }
     for step in (0..=STEPS).step_by(15) {
-        sketch.words((x(step), BOTTOM + 17.0), Align::Centre, step);
+        sketch.words((x(step), BOTTOM + 17.0), Anchor::Middle, step);
     }
-    sketch.words((RIGHT, BOTTOM + 36.0), Align::Left, "step");
+    sketch.words((RIGHT, BOTTOM + 36.0), Anchor::End, "step");
     sketch.line((LEFT, BOTTOM), (RIGHT, BOTTOM), Ink::Page, Stroke::Thin);
     let mut from = 0;
     for step in 1..=STEPS {

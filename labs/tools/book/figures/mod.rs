@@ -15,7 +15,6 @@ mod links;
 mod live_activations;
 mod loss_scale;
 mod map;
-mod opening;
 mod overlap;
 mod plan;
 mod plans;
@@ -28,50 +27,24 @@ mod schedules;
 mod settings;
 mod zero_life;
 
-use super::bad_batch::bad_batch_picture;
-use super::cut::cut_picture;
-use super::drift::drift_picture;
-use super::exposed::exposed_picture;
-use super::memory::memory_picture;
-use super::straggler::straggler_picture;
+use super::{bad_batch, cut, drift, exposed, memory, straggler};
 use crate::draw::{Ring, block, gantt};
 use anyhow::Result;
-use axes::axes;
-use block_on_ranks::block_on_ranks;
-use checkpoints::checkpoints;
-use context::context;
-use data_parallel::data_parallel;
-use draws::draws;
-use exchanges::exchanges;
-use experts::experts;
-use heads::heads;
 use held::{holdings, holdings_of, stages};
 use kit::show::{Chart, Nodes, Screen};
 use labs::lab04::computed_step;
 use labs::lab05::gemm;
 use labs::lab09::padding_figures;
-use life_cycle::life_cycle;
-use links::links;
-use live_activations::live_activations;
-use loss_scale::loss_scale;
-use opening::{DARK, LIGHT, opening};
-use overlap::overlap;
-use plan::plan;
 pub use plots::{activations, plot};
 use plots::{cost, times_of};
-use reshard::reshard;
 use ring::moments;
 pub use ring::ring;
-use roofline::roofline;
-use scaling::scaling;
 use schedules::chart;
-use settings::settings;
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::pipeline::Schedule;
 use shardlab::parallel::zero::{Stage, ZeroConfig};
 use shardlab::plan::{DropoutMasks, Family, ModelShape};
 use shardlab::tensor::Precision;
-use zero_life::zero_life;
 
 /// lab03's baby model, on the play that comes with the workbook.
 const BABY: ModelShape = ModelShape {
@@ -110,18 +83,16 @@ pub fn figure(name: &str) -> Result<String> {
         "all-reduce" => {
             moments().svg("An all-reduce of four ranks is a reduce-scatter and an all-gather")
         }
-        "opening-light" => opening(LIGHT)?,
-        "opening-dark" => opening(DARK)?,
-        "links" => links().svg(
+        "links" => links::picture().svg(
             "Two nodes of Polaris: fast links within a node, slow ones between the nodes' cards",
         ),
         "stages" => stages().svg(
             "Bytes per rank of 7.5 billion parameters on 64 ranks in ZeRO's stages, in mixed precision",
         ),
-        "cut" => cut_picture()?,
-        "bad-batch" => bad_batch_picture()?,
-        "straggler" => straggler_picture()?,
-        "drift" => drift_picture()?,
+        "cut" => cut::picture()?,
+        "bad-batch" => bad_batch::picture()?,
+        "straggler" => straggler::picture()?,
+        "drift" => drift::picture()?,
         "block" => block(),
         "gemm-columns" => gemm(&screen, false).1,
         "gemm-rows" => gemm(&screen, true).1,
@@ -130,8 +101,8 @@ pub fn figure(name: &str) -> Result<String> {
             let stage_3 = ZeroConfig::new(Stage::Three, Precision::F32, adamw);
             computed_step(&screen, &BABY, BATCH, 4, &stage_3, None).0.svg()
         }
-        "overlap" => overlap().svg(),
-        "exposed" => exposed_picture().svg(),
+        "overlap" => overlap::picture().svg(),
+        "exposed" => exposed::picture().svg(),
         "schedule" => {
             let chart = chart(Schedule::OneForwardOneBackward, 1)?;
             let chart = Chart { title: String::new(), ..chart };
@@ -151,34 +122,34 @@ pub fn figure(name: &str) -> Result<String> {
             ];
             gantt("Four schedules with 4 ranks and 8 micro-batches, to one scale", &charts)
         }
-        "axes" => axes().svg("Eight ranks on three axes, two on each"),
-        "memory" => memory_picture()?
+        "axes" => axes::picture().svg("Eight ranks on three axes, two on each"),
+        "memory" => memory::picture()?
             .svg("Bytes of a rank that trains 6.7 billion parameters, in four ways"),
         // lab07's eight ranks, on two nodes.
         "mesh" => Nodes(vec![("node 0".into(), 4), ("node 1".into(), 4)])
             .svg("Eight ranks of a mesh, on two nodes"),
-        "draws" => draws()?.svg(
+        "draws" => draws::picture()?.svg(
             "Micro-batches of four steps: which step learns from each, in three ways to treat steps 2 and 3",
         ),
-        "reshard" => reshard()?,
-        "loss-scale" => loss_scale()?,
-        "checkpoints" => checkpoints(),
-        "plans" => plans::plans()?,
-        "ladder-steps" => ladder::picture::steps_svg(&ladder::picture::runs()?),
-        "block-tp" => block_on_ranks(false),
-        "block-sp" => block_on_ranks(true),
-        "heads" => heads(),
-        "context" => context(),
-        "exchanges" => exchanges(),
-        "experts" => experts()?,
-        "zero-life" => zero_life(),
-        "live" => live_activations()?,
-        "data-parallel" => data_parallel(),
-        "scaling" => scaling()?.svg(),
-        "settings" => settings()?,
-        "roofline" => roofline()?,
-        "life-cycle" => life_cycle()?,
-        "plan" => plan()?,
+        "reshard" => reshard::picture()?,
+        "loss-scale" => loss_scale::picture()?,
+        "checkpoints" => checkpoints::picture(),
+        "plans" => plans::picture()?,
+        "ladder-steps" => ladder::picture::steps(&ladder::picture::runs()?).svg(),
+        "block-tp" => block_on_ranks::picture(false),
+        "block-sp" => block_on_ranks::picture(true),
+        "heads" => heads::picture(),
+        "context" => context::picture(),
+        "exchanges" => exchanges::picture(),
+        "experts" => experts::picture()?,
+        "zero-life" => zero_life::picture(),
+        "live" => live_activations::picture()?,
+        "data-parallel" => data_parallel::picture(),
+        "scaling" => scaling::picture()?.svg(),
+        "settings" => settings::picture()?,
+        "roofline" => roofline::picture()?,
+        "life-cycle" => life_cycle::picture()?,
+        "plan" => plan::picture()?,
         "map" => map::small(&[]),
         "map-data" => map::small(&["data"]),
         "map-state" => map::small(&["state"]),

@@ -4,7 +4,7 @@ use kit::show::{Activity, Interval, Timeline};
 
 /// A step without overlap and with it: four buckets, a backward pass of 8 s, and 1.6 s on the
 /// network for each bucket.
-pub(super) fn overlap() -> Timeline<'static> {
+pub(super) fn picture() -> Timeline<'static> {
     const FORWARD: f64 = 4.0;
     const BUCKETS: usize = 4;
     const COMPUTE: f64 = 2.0;

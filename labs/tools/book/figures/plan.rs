@@ -1,6 +1,6 @@
 //! One plan of lab11, worked: every byte of one device.
 
-use crate::draw::{Align, Coat, Ink, Sketch};
+use crate::draw::{Anchor, Coat, Ink, Sketch};
 use crate::plans::tensor_and_data;
 use anyhow::Result;
 use kit::show::{bytes_decimal, significant, thousands};
@@ -51,7 +51,7 @@ fn kinds(job: &TrainingJob, plan: &Plan) -> Vec<Kind> {
 }
 
 /// The plan.
-pub(super) fn plan() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     const WIDE: f64 = 598.0;
     const ROW: f64 = 22.0;
     let (job, plan) = tensor_and_data()?;
@@ -59,7 +59,7 @@ pub(super) fn plan() -> Result<String> {
     let mut sketch = Sketch::wide(600.0);
     let used = bytes_decimal(plan.load.total());
     let words = format!("{}: {used} of {}", plan.strategy.words(), bytes_decimal(device.memory));
-    sketch.words((0.0, 14.0), Align::Right, words);
+    sketch.words((0.0, 14.0), Anchor::Start, words);
     let mut x = 1.0;
     let all = kinds(&job, &plan);
     for (kind, (name, bytes, from)) in all.iter().enumerate() {
@@ -73,9 +73,9 @@ pub(super) fn plan() -> Result<String> {
         x += wide;
         let y = 84.0 + ROW * kind as f64;
         sketch.boxed((0.0, y - 11.0), (12.0, 12.0), ink, coat, "");
-        sketch.words((20.0, y), Align::Right, name);
-        sketch.words((180.0, y), Align::Left, bytes_decimal(*bytes));
-        sketch.words((196.0, y), Align::Right, from);
+        sketch.words((20.0, y), Anchor::Start, name);
+        sketch.words((180.0, y), Anchor::End, bytes_decimal(*bytes));
+        sketch.words((196.0, y), Anchor::Start, from);
     }
     let title = format!("Every byte of one {} under {}", device.name, plan.strategy.words());
     Ok(sketch.svg(&title, 84.0 + ROW * all.len() as f64 - 8.0))

@@ -1,6 +1,6 @@
 //! The fastest plans of lab11's job: what the seconds of a step are for, and the bytes of a rank.
 
-use crate::draw::{Align, Coat, Ink, Sketch};
+use crate::draw::{Anchor, Coat, Ink, Sketch};
 use crate::plans::best_plans;
 use anyhow::Result;
 
@@ -20,7 +20,7 @@ const BYTES: [(&str, Coat); 3] =
     [("state", Coat::Full), ("activations", Coat::Light), ("working", Coat::Line)];
 
 /// For each plan a bar of its step, and a thinner one of its memory.
-pub(super) fn plans() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     const WIDE: f64 = 478.0;
     const TOP: f64 = 58.0;
     const ROW: f64 = 54.0;
@@ -28,19 +28,19 @@ pub(super) fn plans() -> Result<String> {
     let parts = PARTS.map(|(name, ink, coat)| (name, ink, coat, 0.0));
     let bytes = BYTES.map(|(name, coat)| (name, Ink::Same, coat, 20.0));
     let mut x = [44.0, 62.0];
-    sketch.words((0.0, 13.0), Align::Right, "step");
-    sketch.words((0.0, 33.0), Align::Right, "memory");
+    sketch.words((0.0, 13.0), Anchor::Start, "step");
+    sketch.words((0.0, 33.0), Anchor::Start, "memory");
     for (name, ink, coat, y) in parts.into_iter().chain(bytes) {
         let x = &mut x[usize::from(y > 0.0)];
         sketch.boxed((*x, y + 2.0), (12.0, 12.0), ink, coat, "");
-        sketch.words((*x + 17.0, y + 13.0), Align::Right, name);
+        sketch.words((*x + 17.0, y + 13.0), Anchor::Start, name);
         *x += 26.0 + 7.0 * name.len() as f64;
     }
     let plans = best_plans()?;
     for (i, plan) in plans.iter().enumerate() {
         let y = TOP + ROW * i as f64;
-        sketch.words((0.0, y), Align::Right, &plan.words);
-        sketch.words((480.0, y), Align::Left, &plan.probably);
+        sketch.words((0.0, y), Anchor::Start, &plan.words);
+        sketch.words((480.0, y), Anchor::End, &plan.probably);
         let step = PARTS.iter().zip(plan.step).map(|(part, share)| (part.1, part.2, share));
         let bytes = BYTES.iter().zip(plan.bytes).map(|(kind, share)| (Ink::Same, kind.1, share));
         let mut bar = |y: f64, high: f64, parts: &mut dyn Iterator<Item = (Ink, Coat, f64)>| {

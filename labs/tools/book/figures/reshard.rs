@@ -1,6 +1,6 @@
 //! Slices of four ranks, put together and cut again for three.
 
-use crate::draw::{Align, Coat, Ink, Sketch};
+use crate::draw::{Anchor, Coat, Ink, Sketch};
 use crate::reshard::{FIRST, Held, PARAMETERS, Slice, pieces, slices};
 use anyhow::Result;
 use shardlab::parallel::zero::Stage;
@@ -11,7 +11,7 @@ const RIBBON: f64 = 34.0;
 
 /// The slices that were saved, whole parameters, and the slices of the new ranks. Ribbons have the
 /// colour of the rank that saved.
-pub(super) fn reshard() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     let (stage, now, before) = FIRST;
     let old = slices(Stage::One, before)?;
     let new = slices(stage, now)?;
@@ -64,7 +64,7 @@ pub(super) fn reshard() -> Result<String> {
         }
         let words = format!("{} ranks {words}", slices.len());
         let line = if y == top { 14.0 } else { y + HIGH + 18.0 };
-        sketch.words((0.0, line), Align::Right, words);
+        sketch.words((0.0, line), Anchor::Start, words);
     }
     let title = "Four ranks save 22 elements in equal slices with padding; three ranks cut the whole parameters again";
     Ok(sketch.svg(title, bottom + HIGH + 24.0))

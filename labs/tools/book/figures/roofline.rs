@@ -1,6 +1,6 @@
 //! Prefill and decode under a device's roof.
 
-use crate::draw::{Align, Ink, Sketch, Stroke};
+use crate::draw::{Anchor, Ink, Sketch, Stroke};
 use anyhow::{Context, Result};
 use kit::Peaks;
 use kit::show::significant;
@@ -48,7 +48,7 @@ fn tera(flops: f64) -> String {
 }
 
 /// The roof and the passes below it.
-pub(super) fn roofline() -> Result<String> {
+pub(super) fn picture() -> Result<String> {
     const LEFT: f64 = 34.0;
     const RIGHT: f64 = 470.0;
     const TOP: f64 = 40.0;
@@ -61,39 +61,39 @@ pub(super) fn roofline() -> Result<String> {
     let y = |flops: f64| BOTTOM - (BOTTOM - TOP) * part(flops, LOW.1, high.1);
     let on_roof = |intensity: f64| (x(intensity), y(peaks.most(intensity)));
     let mut sketch = Sketch::default();
-    sketch.words((0.0, 14.0), Align::Right, "TFLOP/s");
+    sketch.words((0.0, 14.0), Anchor::Start, "TFLOP/s");
     for tera in [1.0, 10.0, 100.0, 1000.0] {
         let y = y(1e12 * tera);
-        sketch.words((LEFT - 5.0, y + 4.5), Align::Left, tera);
+        sketch.words((LEFT - 5.0, y + 4.5), Anchor::End, tera);
         sketch.line((LEFT, y), (RIGHT, y), Ink::Same, Stroke::Dashes);
     }
     for intensity in [1.0, 10.0, 100.0, 1000.0] {
-        sketch.words((x(intensity), BOTTOM + 17.0), Align::Centre, intensity);
+        sketch.words((x(intensity), BOTTOM + 17.0), Anchor::Middle, intensity);
     }
-    sketch.words((RIGHT, BOTTOM + 37.0), Align::Left, "FLOPs per byte");
+    sketch.words((RIGHT, BOTTOM + 37.0), Anchor::End, "FLOPs per byte");
     sketch.line((LEFT, BOTTOM), (RIGHT, BOTTOM), Ink::Page, Stroke::Thin);
     let ridge = peaks.ridge();
     sketch.line(on_roof(ridge), (x(ridge), BOTTOM), Ink::Page, Stroke::Dashes);
     let words = format!("ridge, {}", significant(ridge, 3));
-    sketch.words((x(ridge) + 6.0, BOTTOM - 8.0), Align::Right, words);
+    sketch.words((x(ridge) + 6.0, BOTTOM - 8.0), Anchor::Start, words);
     let roof = [LOW.0, ridge, high.0].map(on_roof);
     sketch.curve(roof.into_iter(), Ink::Page);
     let along = on_roof(5.0);
     let words = format!("memory: {} TB/s", significant(peaks.bytes / 1e12, 3));
-    sketch.words((along.0 - 12.0, along.1 - 14.0), Align::Left, words);
+    sketch.words((along.0 - 12.0, along.1 - 14.0), Anchor::End, words);
     let words = format!("arithmetic: {}", tera(peaks.flops));
-    sketch.words((RIGHT, y(peaks.flops) - 10.0), Align::Left, words);
+    sketch.words((RIGHT, y(peaks.flops) - 10.0), Anchor::End, words);
     for pass in &passes {
         let (left, top) = on_roof(pass.intensity);
         let decodes = pass.name != "prefill";
         sketch.dot((left, top), Ink::Kind(usize::from(!decodes)));
         // Beside the roof, and on the side where there is room.
-        let (place, align) = match decodes {
-            false => ((left, top + 22.0), Align::Centre),
-            true if left > 240.0 => ((left - 10.0, top - 6.0), Align::Left),
-            true => ((left + 9.0, top + 17.0), Align::Right),
+        let (place, anchor) = match decodes {
+            false => ((left, top + 22.0), Anchor::Middle),
+            true if left > 240.0 => ((left - 10.0, top - 6.0), Anchor::End),
+            true => ((left + 9.0, top + 17.0), Anchor::Start),
         };
-        sketch.words(place, align, &pass.name);
+        sketch.words(place, anchor, &pass.name);
     }
     let title = "Decode is on the roof's slope, where memory is the limit; prefill is right of the ridge, where arithmetic is";
     Ok(sketch.svg(title, BOTTOM + 44.0))

@@ -6,7 +6,7 @@ use labs::lab01::predict::scaled;
 use shardlab::plan::Network;
 
 /// The speed-up on 4 to 65,536 ranks of Polaris, which the table beside it prints.
-pub(super) fn scaling() -> Result<Plot<'static>> {
+pub(super) fn picture() -> Result<Plot<'static>> {
     let network = Network::named("polaris").expect("a preset");
     let all = scaled(&network)?;
     let first = all.first().map_or(1, |one| one.ranks) as f64;

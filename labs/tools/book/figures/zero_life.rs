@@ -1,7 +1,7 @@
 //! The life of one block in ZeRO's stage 3: what each rank holds of it, moment by moment.
 
 use super::BABY;
-use crate::draw::{Align, Coat, Ink, Sketch};
+use crate::draw::{Anchor, Coat, Ink, Sketch};
 use kit::show::bytes_decimal;
 use shardlab::plan::{BytesEach, zero_memory};
 
@@ -44,7 +44,7 @@ impl Held {
 
 /// The life of a block of lab03's model, with its bytes on a rank: parameters and gradients, in
 /// f32.
-pub(super) fn zero_life() -> String {
+pub(super) fn picture() -> String {
     const NAMES: f64 = 122.0;
     const COLUMN: f64 = 98.0;
     const WIDE: f64 = 84.0;
@@ -56,14 +56,14 @@ pub(super) fn zero_life() -> String {
     let rows = MOMENTS.len() as f64;
     for rank in 0..RANKS {
         let x = NAMES + COLUMN * rank as f64;
-        sketch.words((x + WIDE / 2.0, 14.0), Align::Centre, format!("rank {rank}"));
+        sketch.words((x + WIDE / 2.0, 14.0), Anchor::Middle, format!("rank {rank}"));
     }
-    sketch.words((480.0, 14.0), Align::Left, "per rank");
+    sketch.words((480.0, 14.0), Anchor::End, "per rank");
     for (i, (moment, parameters, gradients)) in MOMENTS.into_iter().enumerate() {
         let bytes = parameters.bytes(whole[0], sliced[0]) + gradients.bytes(whole[1], sliced[1]);
         let y = TOP + ROW * i as f64;
-        sketch.words((0.0, y + 19.0), Align::Right, moment);
-        sketch.words((480.0, y + 19.0), Align::Left, bytes_decimal(bytes as f64));
+        sketch.words((0.0, y + 19.0), Anchor::Start, moment);
+        sketch.words((480.0, y + 19.0), Anchor::End, bytes_decimal(bytes as f64));
         for rank in 0..RANKS {
             let x = NAMES + COLUMN * rank as f64;
             for (bar, held) in [parameters, gradients].into_iter().enumerate() {
@@ -74,7 +74,7 @@ pub(super) fn zero_life() -> String {
     }
     let y = TOP + ROW * rows + 12.0;
     let words = "upper bar: parameters; lower bar: gradients; grey: alike on every rank";
-    sketch.words((0.0, y), Align::Right, words);
+    sketch.words((0.0, y), Anchor::Start, words);
     let title = "One block in ZeRO's stage 3: gathered, used and freed in the forward pass, and again in the backward pass";
     sketch.svg(title, y + 8.0)
 }

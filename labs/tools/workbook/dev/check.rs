@@ -6,7 +6,7 @@ use super::new::skeleton;
 use super::update::stale;
 use super::{course, in_checkout, read};
 use kit::Lab;
-use kit::show::Screen;
+use kit::show::{Screen, counted};
 use shardlab::error::BadInput;
 use std::path::Path;
 
@@ -112,16 +112,15 @@ fn step_of(file: &str, name: &str) -> usize {
 /// A step's line, and below it what is missing, if it is the step to work at.
 fn report(screen: &Screen, step: &str, missing: &[impl AsRef<str>], in_full: bool) {
     let says = match missing.len() {
-        0 => "nothing is missing",
-        1 => "1 thing is missing",
-        _ => &format!("{} things are missing", missing.len()),
+        0 => "nothing is missing".to_string(),
+        many => counted(many, "thing is missing", "things are missing"),
     };
     let mark = if missing.is_empty() {
         screen.tick()
     } else {
         screen.cross()
     };
-    screen.say(screen.mark(&mark, step, says));
+    screen.say(screen.mark(&mark, step, &says));
     if !in_full {
         return;
     }
