@@ -119,37 +119,19 @@ impl<'a> Footprint<'a> {
         } else {
             "all ranks that share this machine's memory"
         };
+        let on_host = place(stage == Stage::Three);
+        let each = precision.bytes();
+        let of_parameters = format!("{each} bytes each{}{on_host}", sharded(Stage::Three));
+        let of_gradients = format!("{} bytes each{}", reduce.bytes(), sharded(Stage::Two));
+        let of_optimizer = format!("{optimizer}{}{}", sharded(Stage::One), place(true));
+        let of_activations = "what forward keeps for backward, grows with --batch".to_string();
+        let gathered = "all parameters, to begin with and to evaluate".to_string();
         let mut rows = vec![
-            (
-                "parameters",
-                memory.parameters,
-                format!(
-                    "{} bytes each{}{}",
-                    precision.bytes(),
-                    sharded(Stage::Three),
-                    place(stage == Stage::Three)
-                ),
-            ),
-            (
-                "gradients",
-                memory.gradients,
-                format!("{} bytes each{}", reduce.bytes(), sharded(Stage::Two)),
-            ),
-            (
-                "optimizer",
-                memory.optimizer,
-                format!("{optimizer}{}{}", sharded(Stage::One), place(true)),
-            ),
-            (
-                "activations",
-                memory.activations,
-                "what forward keeps for backward, grows with --batch".to_string(),
-            ),
-            (
-                "gathered",
-                temporary,
-                "all parameters, to begin with and to evaluate".to_string(),
-            ),
+            ("parameters", memory.parameters, of_parameters),
+            ("gradients", memory.gradients, of_gradients),
+            ("optimizer", memory.optimizer, of_optimizer),
+            ("activations", memory.activations, of_activations),
+            ("gathered", temporary, gathered),
             ("one rank", one, String::new()),
             ("ranks here", all, sharing.to_string()),
         ];

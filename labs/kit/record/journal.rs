@@ -110,7 +110,7 @@ impl<'a> Journal<'a> {
 
     /// Records the times of a step's gathers, for `--trace`.
     pub fn gathered(&mut self, step: usize, events: &[Event]) {
-        self.records.trace_gathers(step, events);
+        self.records.trace.gathers(step, events);
     }
 
     /// Records an evaluation after the last recorded step.

@@ -10,7 +10,6 @@ use anyhow::Result;
 use serde::Serialize;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::parallel::Averaged;
-use shardlab::parallel::zero::Event;
 use shardlab::tensor::Precision;
 use shardlab::train::Config;
 use std::ops::Deref;
@@ -167,7 +166,7 @@ pub struct Records<'a, R> {
     /// Whether the rates of one rank follow a step's line.
     per_gpu: bool,
     metrics: MetricsFile,
-    trace: Trace,
+    pub(super) trace: Trace,
 }
 
 impl<'a, R: Record> Records<'a, R> {
@@ -239,11 +238,6 @@ impl<'a, R: Record> Records<'a, R> {
     /// Records the times of a step's parts and all-reduces, for `--trace`.
     pub fn trace(&mut self, step: usize, clock: &Clock, averaged: &[Averaged]) {
         self.trace.step(step, &clock.laps, averaged);
-    }
-
-    /// Records the times of a step's gathers, for `--trace`.
-    pub fn trace_gathers(&mut self, step: usize, events: &[Event]) {
-        self.trace.gathers(step, events);
     }
 
     /// Writes the trace, and returns its path on rank 0. All ranks call it at the end.

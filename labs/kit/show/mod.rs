@@ -21,8 +21,7 @@
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
 //! - `svg.rs`: SVG for pages, and what the book's own drawings are made of
 //! - `scene.rs`: drawings that say once what is where, for text and SVG
-//! - `nodes.rs`: the ranks on each node, and `draws.rs`: the micro-batches that a training draws,
-//!   both for pages alone
+//! - `nodes.rs`: the ranks on each node, for pages alone
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
 //! Two promises hold everywhere: what stays on a screen moves no cursor, so a redirected run reads
@@ -34,7 +33,6 @@ mod activity;
 mod bars;
 mod colour;
 mod complaint;
-mod draws;
 mod gantt;
 mod heat;
 mod holdings;
@@ -55,13 +53,12 @@ pub use activity::{Activity, Interval};
 pub use bars::{bar, bar_to_scale, glyphs, shares};
 pub use complaint::complain_folded;
 pub(crate) use complaint::in_lines;
-pub use draws::Draws;
 pub use gantt::{Bar, Chart, gantt};
 pub use heat::{Heat, Panel};
 pub use holdings::{Fill, Holding, Holdings};
 pub use nodes::Nodes;
 pub use numbers::{counted, general};
-pub use plot::{Labels, Plot, Series, Style};
+pub use plot::{Plot, Series, Style};
 pub use progress::{erased, progress};
 pub use scene::{Look, Scene};
 pub use screen::Screen;
@@ -70,5 +67,5 @@ pub use shardlab::units::{bytes_binary, bytes_decimal, percent, seconds, signifi
 pub use svg::Picture;
 pub use table::{ranked, table};
 pub use terminal::height_of_stdout;
-pub use text::{columns, folded, pad_left, pad_right, widest};
+pub use text::{columns, folded, pad_left, pad_right, plain, widest};
 pub use timeline::Timeline;

@@ -1,6 +1,9 @@
 //! The terminal, if there is one: whether someone looks at it, and how wide it is.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
+#[cfg(any(unix, windows))]
+use terminal_size::terminal_size_of;
+use terminal_size::{Height, Width};
 
 /// The columns of a terminal that does not tell its own.
 pub(super) const DEFAULT_WIDTH: usize = 80;
@@ -16,50 +19,25 @@ fn is_open_mpi() -> bool {
     std::env::var_os("OMPI_COMM_WORLD_SIZE").is_some_and(|size| !size.is_empty())
 }
 
-/// Columns and lines of stdout and stderr, if they are terminals that tell them.
-#[cfg(any(unix, windows))]
-mod size {
-    use std::io;
-    use terminal_size::{Height, Width, terminal_size_of};
-
-    fn numbers((width, height): (Width, Height)) -> [usize; 2] {
-        [width.0.into(), height.0.into()]
-    }
-
-    pub fn of_stdout() -> Option<[usize; 2]> {
-        terminal_size_of(io::stdout()).map(numbers)
-    }
-
-    pub fn of_stderr() -> Option<[usize; 2]> {
-        terminal_size_of(io::stderr()).map(numbers)
-    }
-}
-
 /// A browser's page does not tell them: it sets `COLUMNS`.
 #[cfg(not(any(unix, windows)))]
-mod size {
-    pub fn of_stdout() -> Option<[usize; 2]> {
-        None
-    }
-
-    pub fn of_stderr() -> Option<[usize; 2]> {
-        None
-    }
+fn terminal_size_of(_: impl IsTerminal) -> Option<(Width, Height)> {
+    None
 }
 
 /// The columns of stdout, if it is a terminal that tells them.
 pub(super) fn width_of_stdout() -> Option<usize> {
-    size::of_stdout().map(|[width, _]| width)
+    terminal_size_of(io::stdout()).map(|(Width(width), _)| width.into())
 }
 
 /// The lines of stdout, if it is a terminal that tells them.
 pub fn height_of_stdout() -> Option<usize> {
-    size::of_stdout().map(|[_, height]| height)
+    terminal_size_of(io::stdout()).map(|(_, Height(height))| height.into())
 }
 
 /// The columns of stderr, if it is a terminal that tells them.
 pub(super) fn width_of_stderr() -> Option<usize> {
-    size::of_stderr().map(|[width, _]| width)
+    terminal_size_of(io::stderr()).map(|(Width(width), _)| width.into())
 }
 
 /// The columns that `COLUMNS` asks for.

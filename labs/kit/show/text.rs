@@ -15,7 +15,7 @@ pub fn columns(text: &str) -> usize {
 }
 
 /// `text` without colour codes.
-pub(super) fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     visible(text).filter(|&(_, seen)| seen).map(|(c, _)| c).collect()
 }
 

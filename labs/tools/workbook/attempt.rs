@@ -1,7 +1,7 @@
 //! One check of one exercise, from the reader's file to the words about it.
 
 use super::child::{self, End, Limits};
-use super::compile::{Compiled, Library};
+use super::compile::{Compiled, Library, Program};
 use super::desk::Desk;
 use super::toolchain;
 use kit::Exercise;
@@ -126,13 +126,10 @@ impl Attempt {
             tempfile::tempdir().map_err(|error| refuse("make a folder for the check", error))?;
         let mine = desk.mine(exercise);
         let check = desk.check(exercise);
-        let (program, warnings) = match library.compile(
-            screen,
-            desk,
-            [&mine, &check],
-            out.path(),
-            compiler,
-        )? {
+        let yours = [("exercise", &*mine)];
+        let check = Program { name: "check", file: &check, optimized: false };
+        let compiled = library.link(screen, desk, &yours, check, out.path(), compiler)?;
+        let (program, warnings) = match compiled {
             Compiled::Program(program, warnings) => (program, warnings),
             Compiled::NotYours(errors) => {
                 let means =

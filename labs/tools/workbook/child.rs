@@ -166,8 +166,7 @@ fn collect(mut pipe: PipeReader) -> Receiver<String> {
     receive
 }
 
-#[cfg(unix)]
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 

@@ -77,21 +77,8 @@ impl Library {
         Ok(Library { crates, folder, toolchain: Toolchain::find() })
     }
 
-    /// Compiles the reader's file and the check into `out`. Messages contain paths as the reader
-    /// would type them.
-    pub fn compile(
-        &self,
-        screen: &Screen,
-        desk: &Desk,
-        [mine, check]: [&Path; 2],
-        out: &Path,
-        limits: Limits,
-    ) -> Result<Compiled, BadInput> {
-        let check = Program { name: "check", file: check, optimized: false };
-        self.link(screen, desk, &[("exercise", mine)], check, out, limits)
-    }
-
-    /// Compiles files of the reader's, each as a crate with a name, and the program that uses them.
+    /// Compiles files of the reader's, each as a crate with a name, and the program that uses them,
+    /// into `out`. Messages contain paths as the reader would type them.
     pub fn link(
         &self,
         screen: &Screen,

@@ -155,8 +155,7 @@ mod tests {
 /// The sum.
 pub fn sum(all: &[u64]) -> u64 {
     let start = 0;
-    all.iter().fold(start, add)
-}
+    all.iter().fold(start, add)\n}
 ";
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::command::command;
 use super::shared_build::SharedBuild;
+use kit::show::plain;
 use shardlab::error::BadInput;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -79,7 +80,7 @@ pub(super) fn failure(status: ExitStatus, text: &str, file: &str) -> Option<BadI
     if status.success() {
         return None;
     }
-    let text = without_colour(text);
+    let text = plain(text);
     let says = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     let (what, help) = if says(&["No space left on device", "Disk quota exceeded"]) {
         (
@@ -116,13 +117,6 @@ pub(super) fn failure(status: ExitStatus, text: &str, file: &str) -> Option<BadI
     ))
 }
 
-/// The text without the codes that colour it.
-fn without_colour(text: &str) -> String {
-    let mut parts = text.split("\x1b[");
-    let first = parts.next().unwrap_or_default().to_string();
-    parts.fold(first, |plain, part| plain + part.split_once('m').map_or("", |(_, text)| text))
-}
-
 /// The error if a check said nothing about the reader's code, because it never began.
 pub(super) fn not_begun(printed: &str) -> BadInput {
     let said = printed.trim();
@@ -133,8 +127,7 @@ pub(super) fn not_begun(printed: &str) -> BadInput {
     )
 }
 
-#[cfg(unix)]
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;

@@ -3,17 +3,10 @@
 use super::super::screen::Screen;
 use super::super::text::{LongWords, columns, fold, pad_left, place_labels};
 use super::axis::Tick;
-use super::canvas::{Canvas, mark};
+use super::canvas::Canvas;
 
 const INDENT: &str = "  ";
 const LEGEND_GAP: &str = "   ";
-
-/// One entry of the legend: how the series looks, and its name.
-pub(super) enum Item<'a> {
-    PlainLine(&'a str),
-    MarkedLine(&'a str),
-    Dots(&'a str),
-}
 
 /// The frame of one plot. From the left: the indent, the values of the y axis set to the right, a
 /// space, the axis, and then the room for the picture.
@@ -35,11 +28,8 @@ impl<'a> Frame<'a> {
         self.screen.width.saturating_sub(INDENT.len() + self.gutter + 2)
     }
 
-    /// Title on the left, legend at the right end of the line; below each other if too long. A
-    /// series' entry begins with its look.
-    pub(super) fn head(&self, title: &str, legend: &[(usize, Item)]) -> Vec<String> {
-        let items: Vec<String> =
-            legend.iter().map(|(look, item)| self.legend_item(*look, item)).collect();
+    /// Title on the left, legend at the right end of the line; below each other if too long.
+    pub(super) fn head(&self, title: &str, items: &[String]) -> Vec<String> {
         let legend = items.join(LEGEND_GAP);
         let room = self.screen.width - INDENT.len();
         if columns(title) + LEGEND_GAP.len() + columns(&legend) <= room {
@@ -88,20 +78,6 @@ impl<'a> Frame<'a> {
             place_labels(values, self.screen.width),
         ]
     }
-
-    /// A sample in the colour of the series, and its name.
-    fn legend_item(&self, look: usize, item: &Item) -> String {
-        let ascii = self.screen.ascii;
-        let mark = mark(look, ascii);
-        let (sample, name) = match item {
-            Item::PlainLine(name) if !ascii => ("⠤⠤⠤".to_owned(), name),
-            Item::MarkedLine(name) if !ascii => (format!("⠤{mark}⠤"), name),
-            Item::PlainLine(name) | Item::MarkedLine(name) | Item::Dots(name) => {
-                (mark.to_string(), name)
-            }
-        };
-        format!("{} {name}", self.screen.curve(look, sample))
-    }
 }
 
 #[cfg(test)]
@@ -112,11 +88,7 @@ mod tests {
     fn a_long_legend_breaks_between_its_items() {
         let screen = Screen { width: 40, ascii: true, ..Screen::plain() };
         let frame = Frame::new(&screen, Vec::new());
-        let names = [
-            (0, Item::Dots("one rank")),
-            (1, Item::Dots("two ranks")),
-            (2, Item::PlainLine("four ranks")),
-        ];
+        let names = ["* one rank", "o two ranks", "+ four ranks"].map(String::from);
         assert_eq!(
             frame.head("loss of all runs", &names),
             ["  loss of all runs", "  * one rank   o two ranks", "  + four ranks"]

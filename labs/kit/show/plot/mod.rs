@@ -15,8 +15,8 @@ mod page;
 use super::numbers::counted;
 use super::screen::Screen;
 use axis::{Axis, Tick, is_drawable};
-use canvas::{Canvas, Place};
-use frame::{Frame, Item};
+use canvas::{Canvas, Place, mark};
+use frame::Frame;
 
 /// Narrower screens are drawn for as if they had this width: there is no room for less.
 const NARROWEST: usize = 40;
@@ -75,12 +75,8 @@ impl<'a> Series<'a> {
     }
 }
 
-/// How values at the x and the y axis are written.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Labels {
-    pub x: Option<fn(f64) -> String>,
-    pub y: Option<fn(f64) -> String>,
-}
+/// How values at an axis are written.
+type Label = fn(f64) -> String;
 
 /// The data of a plot, and how to draw it. [`Plot::render`] turns it into text.
 #[derive(Clone, Debug)]
@@ -97,8 +93,8 @@ pub struct Plot<'a> {
     pub log_x: bool,
     /// Whether equal factors in y look equally high.
     pub log_y: bool,
-    /// How values at the axes are written, if not as plain numbers.
-    pub labels: Labels,
+    /// How values at the x and the y axis are written, if not as plain numbers.
+    pub labels: [Option<Label>; 2],
     /// Whether a page writes round values at the x axis, and not the first, the last and one
     /// between them.
     pub round_x: bool,
@@ -114,7 +110,7 @@ impl<'a> Plot<'a> {
             height: 10,
             log_x: false,
             log_y: false,
-            labels: Labels::default(),
+            labels: [None; 2],
             round_x: false,
         }
     }
@@ -144,8 +140,8 @@ impl<'a> Plot<'a> {
     }
 
     /// Writes values at the axes with their units: `show::bytes_binary`, `show::seconds`.
-    pub fn labels(mut self, x: fn(f64) -> String, y: fn(f64) -> String) -> Plot<'a> {
-        self.labels = Labels { x: Some(x), y: Some(y) };
+    pub fn labels(mut self, x: Label, y: Label) -> Plot<'a> {
+        self.labels = [Some(x), Some(y)];
         self
     }
 
@@ -165,18 +161,18 @@ impl<'a> Plot<'a> {
             return screen.wrap(&format!("{caption}: nothing to plot, not a single point"), 2);
         };
 
-        let frame = Frame::new(screen, labelled(screen, y_axis.round_ticks(), self.labels.y));
+        let frame = Frame::new(screen, labelled(screen, y_axis.round_ticks(), self.labels[1]));
         let mut canvas = Canvas::new(frame.room(), self.height.clamp(4, 50), screen.ascii);
         self.draw(&mut canvas, |x, y| {
             self.is_drawable(x, y).then(|| (x_axis.place(x), y_axis.place(y)))
         });
 
-        let mut lines = frame.head(&caption, &self.legend());
+        let mut lines = frame.head(&caption, &self.legend(screen));
         lines.extend(frame.picture(&canvas));
         lines.extend(frame.foot(
             &canvas,
             self.x_label,
-            &labelled(screen, x_axis.end_ticks(), self.labels.x),
+            &labelled(screen, x_axis.end_ticks(), self.labels[0]),
         ));
         lines.join("\n")
     }
@@ -215,15 +211,16 @@ impl<'a> Plot<'a> {
         caption
     }
 
-    /// Each series' look, and its sample.
-    fn legend(&self) -> Vec<(usize, Item<'a>)> {
-        let item = |(i, series): (usize, &Series<'a>)| {
-            let item = match series.style {
-                Style::Line if self.plain_line() == Some(i) => Item::PlainLine(series.name),
-                Style::Line => Item::MarkedLine(series.name),
-                Style::Dots => Item::Dots(series.name),
+    /// Each series' sample in its colour, and its name.
+    fn legend(&self, screen: &Screen) -> Vec<String> {
+        let item = |(i, series): (usize, &Series)| {
+            let mark = mark(self.look(i), screen.ascii);
+            let sample = match series.style {
+                Style::Line if !screen.ascii && self.plain_line() == Some(i) => "⠤⠤⠤".to_owned(),
+                Style::Line if !screen.ascii => format!("⠤{mark}⠤"),
+                Style::Line | Style::Dots => mark.to_string(),
             };
-            (self.look(i), item)
+            format!("{} {}", screen.curve(self.look(i), sample), series.name)
         };
         self.series.iter().enumerate().map(item).collect()
     }
@@ -261,7 +258,7 @@ impl<'a> Plot<'a> {
 }
 
 /// Ticks with different labels.
-fn labelled(screen: &Screen, ticks: Vec<Tick>, label: Option<fn(f64) -> String>) -> Vec<Tick> {
+fn labelled(screen: &Screen, ticks: Vec<Tick>, label: Option<Label>) -> Vec<Tick> {
     let Some(label) = label else { return ticks };
     let text = |value| {
         if screen.ascii {

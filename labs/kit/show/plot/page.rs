@@ -5,7 +5,7 @@ use super::super::screen::Screen;
 use super::super::svg::{Anchor, LETTER, Page, Point, WIDTH, curve_colour, in_rows, width};
 use super::super::text::{LongWords, columns, fold};
 use super::axis::{Axis, Tick};
-use super::{Plot, Style, labelled};
+use super::{Label, Plot, Style, labelled};
 
 /// How lines differ without colour: a pattern for each of the six colours.
 const DASHES: [&str; 6] = ["none", "7 3", "2 3", "8 3 2 3", "14 4", "8 3 2 3 2 3"];
@@ -30,8 +30,12 @@ impl Plot<'_> {
         let top = self.key(&mut page, top) + 12.0;
         let bottom = top + LINE * self.height.clamp(4, 50) as f64 + 4.0;
         let area = Area::new(
-            Side::new(if self.round_x { x.round_ticks() } else { x.end_ticks() }, x, self.labels.x),
-            Side::new(y.round_ticks(), y, self.labels.y),
+            Side::new(
+                if self.round_x { x.round_ticks() } else { x.end_ticks() },
+                x,
+                self.labels[0],
+            ),
+            Side::new(y.round_ticks(), y, self.labels[1]),
             (top, bottom),
         );
         area.axes(&mut page);
@@ -102,7 +106,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(ticks: Vec<Tick>, axis: Axis, label: Option<fn(f64) -> String>) -> Side {
+    fn new(ticks: Vec<Tick>, axis: Axis, label: Option<Label>) -> Side {
         let mut ticks = labelled(&Screen::plain(), ticks, label);
         for tick in &mut ticks {
             tick.label = clipped(&tick.label, LABEL);

@@ -4,23 +4,17 @@
 //! - `block.rs`: a transformer block
 //! - `gantt.rs`: a pipeline's passes, which lab06 shows in the terminal
 //! - `loads.rs`: whether the bytes of each choice fit into a device
-//! - `links.rs`: the ranks on two nodes, and the links between them
-//! - `replicas.rs`: a mesh of ranks: replicas, their stages, and the ranks of each stage
 //! - `chunks.rs`: an algorithm's chunks, who holds them and who sends them
 
 mod block;
 mod chunks;
 mod gantt;
-mod links;
 mod loads;
-mod replicas;
 mod sketch;
 
 pub use block::block;
 pub use chunks::{Chunk, Moments, Ring};
 pub use gantt::gantt;
 pub use kit::show::svg::Anchor;
-pub use links::Links;
 pub use loads::Loads;
-pub use replicas::Replicas;
 pub use sketch::{Coat, Ink, Sketch, Stroke};

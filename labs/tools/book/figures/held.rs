@@ -33,39 +33,29 @@ pub(super) fn holdings_of(stage: usize, numel: u64, ranks: u64) -> [u64; 3] {
 /// A drawing of who holds what, in f32, and its title.
 pub(super) fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
     // Ranks, stage, and whether each rank has its own gradients.
-    let (ranks, stage, own, title, note) = match name {
+    let ((ranks, stage, own), title, note) = match name {
         "one-device" => (
-            1,
-            0,
-            false,
+            (1, 0, false),
             "One device holds everything: state and activations",
             "One device: nothing is sharded.",
         ),
         "ddp-before" => (
-            3,
-            0,
-            true,
+            (3, 0, true),
             "Data parallelism, after the backward pass: every rank has its own gradients",
             "Before averaging: different data, so different gradients.",
         ),
         "ddp-after" => (
-            3,
-            0,
-            false,
+            (3, 0, false),
             "Data parallelism, after averaging: only the data differ",
             "After averaging: the same on every rank, except for the data.",
         ),
         "zero-1" => (
-            3,
-            1,
-            false,
+            (3, 1, false),
             "ZeRO, stage 1: the optimizer state is sharded; activations are not drawn",
             "Stage 1: the optimizer state is sharded. Activations, which ZeRO leaves whole, are not drawn.",
         ),
         "zero-3" => (
-            3,
-            3,
-            false,
+            (3, 3, false),
             "ZeRO, stage 3: the whole state is sharded; activations are not drawn",
             "Stage 3: the whole state is sharded. Activations, which ZeRO leaves whole, are not drawn.",
         ),

@@ -83,9 +83,7 @@ pub fn figure(name: &str) -> Result<String> {
         "all-reduce" => {
             moments().svg("An all-reduce of four ranks is a reduce-scatter and an all-gather")
         }
-        "links" => links::picture().svg(
-            "Two nodes of Polaris: fast links within a node, slow ones between the nodes' cards",
-        ),
+        "links" => links::picture(),
         "stages" => stages().svg(
             "Bytes per rank of 7.5 billion parameters on 64 ranks in ZeRO's stages, in mixed precision",
         ),
@@ -122,15 +120,13 @@ pub fn figure(name: &str) -> Result<String> {
             ];
             gantt("Four schedules with 4 ranks and 8 micro-batches, to one scale", &charts)
         }
-        "axes" => axes::picture().svg("Eight ranks on three axes, two on each"),
+        "axes" => axes::picture(),
         "memory" => memory::picture()?
             .svg("Bytes of a rank that trains 6.7 billion parameters, in four ways"),
         // lab07's eight ranks, on two nodes.
         "mesh" => Nodes(vec![("node 0".into(), 4), ("node 1".into(), 4)])
             .svg("Eight ranks of a mesh, on two nodes"),
-        "draws" => draws::picture()?.svg(
-            "Micro-batches of four steps: which step learns from each, in three ways to treat steps 2 and 3",
-        ),
+        "draws" => draws::picture()?,
         "reshard" => reshard::picture()?,
         "loss-scale" => loss_scale::picture()?,
         "checkpoints" => checkpoints::picture(),

@@ -51,10 +51,10 @@ impl Dev {
         let root = checkout()?;
         match self {
             Dev::New { name, title } => new::new(screen, &root, name, title)?,
-            Dev::Check { name } if !check::check(screen, &root, name)? => {
-                return Ok(ExitCode::FAILURE);
+            Dev::Check { name } => {
+                let is_done = check::check(screen, &root, name)?;
+                return Ok(ExitCode::from(u8::from(!is_done)));
             }
-            Dev::Check { .. } => {}
             Dev::Update => update::update(screen, &root)?,
         }
         Ok(ExitCode::SUCCESS)
