@@ -88,11 +88,7 @@ pub fn answered(screen: &Screen, question: &Question, said: &str) -> String {
         return String::new();
     };
     let right = &question.right().text;
-    let mark = if judged.is_right() {
-        screen.tick()
-    } else {
-        screen.cross()
-    };
+    let mark = screen.verdict(judged.is_right());
     let mut lines = vec![String::new(), screen.row("predicted", &format!("{said} {mark}"))];
     if !judged.is_right() {
         lines.push(screen.row("", judged.mistake()));

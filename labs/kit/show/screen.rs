@@ -175,6 +175,11 @@ impl Screen {
         self.bad(if self.ascii { "FAILED" } else { "✗" })
     }
 
+    /// One of these marks.
+    pub fn verdict(&self, holds: bool) -> String {
+        if holds { self.tick() } else { self.cross() }
+    }
+
     /// An amount that fits, with a tick; or one that does not, all of it as bad news.
     pub fn fits(&self, fits: bool, amount: impl Display) -> String {
         if fits {
@@ -207,7 +212,11 @@ impl Screen {
 
     /// A duration, as [`seconds`](super::seconds) writes it: `12.3 µs`, or `12.3 us`.
     pub fn seconds(&self, seconds: f64) -> String {
-        let text = shardlab::units::seconds(seconds);
+        self.micro(shardlab::units::seconds(seconds))
+    }
+
+    /// A text with amounts, in which `µ` is `u` where pictures must do with ASCII characters.
+    pub(super) fn micro(&self, text: String) -> String {
         if self.ascii { text.replace('µ', "u") } else { text }
     }
 
@@ -246,13 +255,7 @@ impl Screen {
         let shown = |c: char| match c {
             '\n' => '\n',
             '\t' => ' ',
-            c if is_hidden(c) => {
-                if self.ascii {
-                    '.'
-                } else {
-                    '·'
-                }
-            }
+            c if is_hidden(c) => self.either('·', '.'),
             c if self.ascii && !c.is_ascii() => '?',
             c => c,
         };
@@ -281,7 +284,7 @@ impl Screen {
     /// One check and how it went: `  check    what ……… result ✓`, the marks in one column.
     /// A long check continues on further lines, the result last.
     pub fn check(&self, ok: bool, what: &str, result: &str) -> String {
-        let mark = if ok { self.tick() } else { self.cross() };
+        let mark = self.verdict(ok);
         let end = if result.is_empty() {
             mark
         } else {

@@ -19,22 +19,15 @@ const LONG: u64 = 600;
 pub fn matrix(screen: &Screen, readers: &Readers, height: usize) -> String {
     let mut people: Vec<(&String, &Document)> = readers.documents.iter().collect();
     people.sort_by_key(|(_, document)| Reverse(trouble(document)));
-    let columns = begun(&people);
+    let begun = |entry: &Entry| entry.begun || entry.solved || entry.record.when > 0;
+    let columns = readers.with(begun);
     let solved: usize = people.iter().map(|(_, document)| document.solved()).sum();
-    let refused = match readers.refused.len() {
+    let of_files = |files: &[String], says: &str| match files.len() {
         0 => String::new(),
-        files => format!("{}{} not read", screen.separator(), counted(files, "file", "files")),
+        many => format!("{}{} {says}", screen.separator(), counted(many, "file", "files")),
     };
-    let unknown = match readers.unknown.len() {
-        0 => String::new(),
-        files => {
-            format!(
-                "{}{} with unknown entries",
-                screen.separator(),
-                counted(files, "file", "files")
-            )
-        }
-    };
+    let refused = of_files(&readers.refused, "not read");
+    let unknown = of_files(&readers.unknown, "with unknown entries");
     let helped = people.iter().filter(|(_, document)| trouble(document).is_some()).count();
     let mut lines = vec![screen.bold(format!(
         "{}{dot}{} solved{dot}{} help{refused}{unknown}",
@@ -43,25 +36,24 @@ pub fn matrix(screen: &Screen, readers: &Readers, height: usize) -> String {
         counted(helped, "needs", "need"),
         dot = screen.separator(),
     ))];
-    lines.extend(grid(screen, &people, &columns, height));
+    // Above, numbers and letters of columns are written downwards.
+    let codes: Vec<(String, char)> = columns.iter().map(|name| readers.code(name)).collect();
+    lines.extend(grid(screen, &people, &columns, &codes, height));
     // What is left of the window, in the order of how urgent it is.
     let mut left = height.saturating_sub(lines.len());
-    // Above, numbers and letters of columns are written downwards.
-    let mut codes = columns.iter().map(|name| code(name, &people));
-    let numbered = codes.find(|(lab, _)| lab.parse::<u8>().is_ok());
+    let numbered = codes.iter().find(|(lab, _)| lab.parse::<u8>().is_ok());
     if let Some((lab, letter)) = numbered.filter(|_| left > 0) {
-        let either = |text, ascii| if screen.ascii { ascii } else { text };
         let legend = format!(
             "columns, read downwards: {} {letter} is lab{lab}'s exercise {letter}   {}",
             lab.split("").collect::<Vec<_>>().join(" ").trim(),
-            either("✓ solved ✗ wrong ▸ begun", "+ solved x wrong > begun"),
+            screen.either("✓ solved ✗ wrong ▸ begun", "+ solved x wrong > begun"),
         );
         lines.push(screen.dim(cut(&legend, screen.width)));
         left -= 1;
     }
     for (title, rows, most) in [
         ("help first", helps(screen, &people), 5),
-        ("stuck at", stuck(readers, &people), 3),
+        ("stuck at", stuck(readers), 3),
         ("predicted", predicted(&people), 3),
     ] {
         let shown = rows.len().min(left.saturating_sub(1)).min(most);
@@ -82,27 +74,13 @@ fn trouble(document: &Document) -> Option<(usize, u64)> {
     is_stuck.then_some((at.record.tries, since))
 }
 
-/// The exercises that someone has begun, in the course's order.
-fn begun(people: &[(&String, &Document)]) -> Vec<String> {
-    let mut all: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, document) in people {
-        for (place, entry) in document.exercises.iter().enumerate() {
-            if entry.begun || entry.solved || entry.record.when > 0 {
-                all.entry(&entry.name).or_insert(place);
-            }
-        }
-    }
-    let mut all: Vec<(usize, &str)> = all.into_iter().map(|(name, place)| (place, name)).collect();
-    all.sort();
-    all.into_iter().map(|(_, name)| name.to_string()).collect()
-}
-
 /// A row for each participant, in as many blocks beside each other as the window needs, below the
 /// numbers of labs and the letters of their exercises.
 fn grid(
     screen: &Screen,
     people: &[(&String, &Document)],
-    columns: &[String],
+    columns: &[&String],
+    codes: &[(String, char)],
     height: usize,
 ) -> Vec<String> {
     const GAP: usize = 2;
@@ -118,7 +96,6 @@ fn grid(
     let Some(&(blocks, names, rows)) = fits.or(all.last()) else {
         return vec![screen.dim("this window is too narrow for all exercises that are begun")];
     };
-    let codes: Vec<(String, char)> = columns.iter().map(|name| code(name, people)).collect();
     let labels: Vec<[char; 3]> = codes
         .iter()
         .enumerate()
@@ -152,30 +129,16 @@ fn grid(
     lines
 }
 
-/// A lab's number, and the letter of an exercise among those of its lab: `03` and `b`.
-fn code(name: &str, people: &[(&String, &Document)]) -> (String, char) {
-    let lab_of = |name: &str| name.split_once('-').map_or(name, |(lab, _)| lab).to_string();
-    let lab = lab_of(name);
-    let all = people
-        .iter()
-        .map(|(_, document)| &document.exercises)
-        .max_by_key(|all| all.len());
-    let mut of_lab = all.into_iter().flatten().filter(|entry| lab_of(&entry.name) == lab);
-    let place = of_lab.position(|entry| entry.name == name).unwrap_or(0);
-    (harmless(lab.trim_start_matches("lab")), char::from(b'a' + (place % 26) as u8))
-}
-
 /// Solved, checked and wrong, begun, or nothing.
 fn mark(screen: &Screen, document: &Document, name: &str) -> String {
     let Some(entry) = document.exercises.iter().find(|entry| entry.name == name) else {
         return " ".into();
     };
-    let either = |text, ascii| if screen.ascii { ascii } else { text };
     match entry {
-        Entry { solved: true, .. } => screen.good(either("✓", "+")),
-        Entry { record, .. } if record.when > 0 => screen.bad(either("✗", "x")),
-        Entry { begun: true, .. } => either("▸", ">").into(),
-        _ => screen.dim(either("·", ".")),
+        Entry { solved: true, .. } => screen.good(screen.either("✓", "+")),
+        Entry { record, .. } if record.when > 0 => screen.bad(screen.either("✗", "x")),
+        Entry { begun: true, .. } => screen.either("▸", ">").into(),
+        _ => screen.dim(screen.either("·", ".")),
     }
 }
 
@@ -198,9 +161,9 @@ fn helps(screen: &Screen, people: &[(&String, &Document)]) -> Vec<String> {
 }
 
 /// Where many are stuck, and at what.
-fn stuck(readers: &Readers, people: &[(&String, &Document)]) -> Vec<String> {
+fn stuck(readers: &Readers) -> Vec<String> {
     let row = |((exercise, at), count): ((String, String), usize)| {
-        let (lab, letter) = code(&exercise, people);
+        let (lab, letter) = readers.code(&exercise);
         let exercise = format!("{lab}{letter} {}", harmless(&exercise));
         format!("  {count:>3}  {exercise:24} {}", harmless(&at))
     };

@@ -2,7 +2,7 @@
 //!
 //! Each reader puts a document into one folder: `workbook submit /shared/today`.
 
-use super::document::{Document, harmless};
+use super::document::{Document, Entry, harmless};
 use super::progress::Record;
 use kit::Course;
 use kit::reader::now;
@@ -20,6 +20,9 @@ pub struct Readers {
     /// The files that name exercises or labs that the course does not have, with how many. An
     /// older checkout has such, or someone has made them up: they are not counted.
     pub(super) unknown: Vec<String>,
+    /// The course's exercises, in its order.
+    #[serde(skip)]
+    exercises: Vec<String>,
 }
 
 impl Readers {
@@ -36,8 +39,9 @@ impl Readers {
         let mut read = Vec::new();
         let mut refused = Vec::new();
         let mut unknown = Vec::new();
+        let exercises: Vec<String> = course.exercises().map(|one| one.name.clone()).collect();
         let places: BTreeMap<&str, usize> =
-            course.exercises().enumerate().map(|(at, one)| (&*one.name, at)).collect();
+            exercises.iter().enumerate().map(|(at, name)| (&**name, at)).collect();
         for path in files {
             let name = path.file_stem().unwrap_or_default().display().to_string();
             match Document::read(&path) {
@@ -77,7 +81,7 @@ impl Readers {
             };
             documents.insert(who, document);
         }
-        Ok(Readers { documents, refused, unknown })
+        Ok(Readers { documents, refused, unknown, exercises })
     }
 
     /// A table of people, beginning with those who need help, and a table of exercises.
@@ -92,7 +96,7 @@ impl Readers {
         let rows: Vec<Vec<String>> =
             people.iter().map(|(who, document)| person(who, document)).collect();
         let header = ["who", "solved", "works on", "stuck at", "tries", "hints", "ago"];
-        let mut text = format!("{}\n\n{}", table(screen, &header, &rows), self.exercises(screen));
+        let mut text = format!("{}\n\n{}", table(screen, &header, &rows), self.table(screen));
         for line in &self.refused {
             text += &format!("\n\n{}", screen.row("not read", &harmless(line)));
         }
@@ -106,7 +110,7 @@ impl Readers {
     /// they are: most first.
     pub(super) fn stuck(&self) -> Vec<((String, String), usize)> {
         let mut places: BTreeMap<(String, String), usize> = BTreeMap::new();
-        for entry in self.documents.values().flat_map(|document| &document.exercises) {
+        for entry in self.entries() {
             if !entry.solved && entry.record.when > 0 {
                 *places.entry((entry.name.clone(), entry.stuck_at())).or_default() += 1;
             }
@@ -116,27 +120,38 @@ impl Readers {
         places
     }
 
-    fn exercises(&self, screen: &Screen) -> String {
-        // All documents have the course's order, and one of an older checkout has fewer.
-        let all = self.documents.values().map(|document| &document.exercises);
-        let most = all.max_by_key(|exercises| exercises.len());
-        let mut names: Vec<&String> = most.into_iter().flatten().map(|entry| &entry.name).collect();
-        for entry in self.documents.values().flat_map(|document| &document.exercises) {
-            if !names.contains(&&entry.name) {
-                names.push(&entry.name);
-            }
-        }
+    /// The exercises of which someone's entry fits, in the course's order.
+    pub(super) fn with(&self, fits: impl Fn(&Entry) -> bool) -> Vec<&String> {
+        let has = |name: &&String| self.of(name).any(&fits);
+        self.exercises.iter().filter(has).collect()
+    }
+
+    /// What everyone's documents say of exercises.
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.documents.values().flat_map(|document| &document.exercises)
+    }
+
+    /// What they say of one.
+    fn of(&self, exercise: &str) -> impl Iterator<Item = &Entry> {
+        self.entries().filter(move |entry| entry.name == exercise)
+    }
+
+    /// A lab's number, and the letter of an exercise among those of its lab: `03` and `b`.
+    pub(super) fn code(&self, name: &str) -> (String, char) {
+        let lab_of = |name: &str| name.split_once('-').map_or(name, |(lab, _)| lab).to_string();
+        let lab = lab_of(name);
+        let mut of_lab = self.exercises.iter().filter(|other| lab_of(other) == lab);
+        let place = of_lab.position(|other| other == name).unwrap_or(0);
+        (harmless(lab.trim_start_matches("lab")), char::from(b'a' + (place % 26) as u8))
+    }
+
+    fn table(&self, screen: &Screen) -> String {
         let stuck = self.stuck();
-        let row = |name: &&String| {
-            let entries = || {
-                self.documents
-                    .values()
-                    .flat_map(|d| &d.exercises)
-                    .filter(|entry| entry.name == **name)
-            };
+        let row = |name: &String| {
+            let entries = || self.of(name);
             let told: Vec<String> = stuck
                 .iter()
-                .filter(|((exercise, _), _)| exercise == *name)
+                .filter(|((exercise, _), _)| exercise == name)
                 .take(2)
                 .map(|((_, why), count)| format!("{count}: {}", harmless(why)))
                 .collect();
@@ -144,7 +159,7 @@ impl Readers {
             let begun = entries().filter(|entry| !entry.solved && entry.begun).count();
             vec![harmless(name), solved.to_string(), begun.to_string(), told.join("\n")]
         };
-        let rows: Vec<Vec<String>> = names.iter().map(row).collect();
+        let rows: Vec<Vec<String>> = self.with(|_| true).into_iter().map(row).collect();
         table(screen, &["exercise", "solved", "begun", "most are stuck at"], &rows)
     }
 }

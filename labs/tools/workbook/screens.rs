@@ -92,11 +92,7 @@ fn line(
         (Standing::Begun, tries) => counted(tries, "try", "tries"),
         (Standing::Solved, _) => "solved".into(),
     };
-    let [solved, going, open] = if screen.ascii {
-        ["x", ">", "-"]
-    } else {
-        ["✓", "▸", "·"]
-    };
+    let [solved, going, open] = screen.either(["✓", "▸", "·"], ["x", ">", "-"]);
     let mark = match standing {
         Standing::Solved => screen.good(solved),
         Standing::Open if !is_next => open.into(),

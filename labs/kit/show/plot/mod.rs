@@ -260,14 +260,8 @@ impl<'a> Plot<'a> {
 /// Ticks with different labels.
 fn labelled(screen: &Screen, ticks: Vec<Tick>, label: Option<Label>) -> Vec<Tick> {
     let Some(label) = label else { return ticks };
-    let text = |value| {
-        if screen.ascii {
-            label(value).replace('µ', "u")
-        } else {
-            label(value)
-        }
-    };
-    ticks.into_iter().map(|tick| Tick { label: text(tick.value), ..tick }).collect()
+    let text = |tick: Tick| Tick { label: screen.micro(label(tick.value)), ..tick };
+    ticks.into_iter().map(text).collect()
 }
 
 fn present(places: &[Option<Place>]) -> Vec<Place> {

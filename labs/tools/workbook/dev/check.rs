@@ -115,12 +115,7 @@ fn report(screen: &Screen, step: &str, missing: &[impl AsRef<str>], in_full: boo
         0 => "nothing is missing".to_string(),
         many => counted(many, "thing is missing", "things are missing"),
     };
-    let mark = if missing.is_empty() {
-        screen.tick()
-    } else {
-        screen.cross()
-    };
-    screen.say(screen.mark(&mark, step, &says));
+    screen.say(screen.mark(&screen.verdict(missing.is_empty()), step, &says));
     if !in_full {
         return;
     }
