@@ -3,10 +3,13 @@
 //!
 //! `book/aids.js` shows the line of the path that the reader has chosen.
 
+use super::compare::pattern;
 use anyhow::{Context, Result};
 use kit::paths::{heading_of, pages_of_row, row};
+use regex::Regex;
 use serde_json::Value;
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 /// Words that pages also use in a different sense.
 const AMBIGUOUS: [&str; 8] =
@@ -116,32 +119,19 @@ impl Aids {
     }
 }
 
+/// A number and its unit in a row of a table.
+static UNIT: LazyLock<Regex> =
+    LazyLock::new(|| pattern("([0-9]) (B|kB|MB|GB|TB|µs|ms|s|GB/s)( |$)"));
+
+/// A cell such as `2.28 (2.26-2.31)`.
+static RANGE: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"^( *)([0-9][0-9 .,()-]* \([0-9 .,()-]*\))( *)$"));
+
 /// A row of a table, whose numbers keep their units and their ranges on their line.
 fn with_units(line: &str) -> String {
-    let line: Vec<String> = line.split('|').map(with_range).collect();
-    let line = line.join("|");
-    let mut words = line.split(' ');
-    let mut out = words.next().unwrap_or_default().to_owned();
-    for word in words {
-        let is_unit = ["B", "kB", "MB", "GB", "TB", "µs", "ms", "s", "GB/s"].contains(&word);
-        let after_number = out.ends_with(|c: char| c.is_ascii_digit());
-        out += if is_unit && after_number { "\u{a0}" } else { " " };
-        out += word;
-    }
-    out
-}
-
-/// A cell such as ` 2.28 (2.26-2.31) ` in one piece.
-fn with_range(cell: &str) -> String {
-    let text = cell.trim();
-    let is_range = text.starts_with(|c: char| c.is_ascii_digit())
-        && text.contains(" (")
-        && text.ends_with(')')
-        && text.chars().all(|c| c.is_ascii_digit() || " .,-()".contains(c));
-    if !is_range {
-        return cell.to_string();
-    }
-    cell.replace(text, &format!("<span class=\"range\">{text}</span>"))
+    let with_range = |cell| RANGE.replace(cell, "$1<span class=\"range\">$2</span>$3");
+    let cells: Vec<_> = line.split('|').map(with_range).collect();
+    UNIT.replace_all(&cells.join("|"), "$1\u{a0}$2$3").into_owned()
 }
 
 /// The text of the chapter in this file.

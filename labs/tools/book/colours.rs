@@ -4,6 +4,11 @@
 //! A rank has its colour on a page as in the terminal. The text on the page is text: it can be
 //! selected, copied and searched, and says everything without colours.
 
+use super::compare::pattern;
+use regex::{Captures, Regex};
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
 /// `text` without codes, and without spaces at the ends of its lines.
 pub fn plain(text: &str) -> String {
     let text = anstream::adapter::strip_str(text).to_string();
@@ -20,7 +25,7 @@ pub fn coloured(page: &str) -> String {
     while let Some((before, inside)) = rest.split_once(OPEN) {
         let (block, after) = inside.split_once(CLOSE).unwrap_or((inside, ""));
         out += before;
-        if block.contains(is_dots) || block.contains('\x1b') {
+        if DOTS.is_match(block) || block.contains('\x1b') {
             out += &format!(
                 "\n<pre><code class=\"output nohighlight hljs\">{}\n</code></pre>\n",
                 html(block)
@@ -40,7 +45,8 @@ pub(super) fn escaped(text: &str) -> String {
 
 /// A text with codes as HTML. A class for each code says the colour: `book/shardlab.css` has them.
 fn html(text: &str) -> String {
-    let text = curves(&escaped(text));
+    let text = escaped(text);
+    let text = curves(&text);
     let mut parts = text.split("\x1b[");
     let mut out = parts.next().unwrap_or_default().to_string();
     let mut open = 0;
@@ -58,25 +64,13 @@ fn html(text: &str) -> String {
     out + &"</span>".repeat(open)
 }
 
-/// Whether a terminal draws curves with this character: one of the braille patterns, two by four
-/// dots.
-fn is_dots(c: char) -> bool {
-    ('\u{2800}'..='\u{28ff}').contains(&c)
-}
+/// Characters with which a terminal draws curves: the braille patterns, two by four dots.
+static DOTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"[\u{2800}-\u{28ff}]+"));
 
 /// The text with its curves as SVG. Few of a browser's fonts have braille, and another font's
 /// characters are wider than the rest of the line: curves would run past their axes.
-fn curves(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(start) = rest.find(is_dots) {
-        let (before, from) = rest.split_at(start);
-        let (dots, after) = from.split_at(from.find(|c| !is_dots(c)).unwrap_or(from.len()));
-        out += before;
-        out += &svg(dots);
-        rest = after;
-    }
-    out + rest
+fn curves(text: &str) -> Cow<'_, str> {
+    DOTS.replace_all(text, |dots: &Captures| svg(&dots[0]))
 }
 
 /// Cells of two by four dots, each as wide as a character. A dot is a line without length and with

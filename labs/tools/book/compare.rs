@@ -2,7 +2,9 @@
 //! the machine or the moment. Rules state the differences that a line may have. A line without a
 //! rule must be the same.
 
+use regex::Regex;
 use serde::Deserialize;
+use std::sync::LazyLock;
 
 /// Allowed differences in some lines of an output. If several rules fit a line, only the first
 /// counts.
@@ -143,34 +145,29 @@ fn is_named(before: &str, name: &str) -> bool {
     head.is_some_and(|head| !head.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
-/// The line as numbers and the texts between them. Several spaces count as one, because they only
+/// A number: 1,234.5 and 1.2e-3 are one each.
+static NUMBER: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"[0-9]+(?:[.,][0-9]+)*(?:e[+-][0-9]+)?"));
+
+/// What only aligns.
+static FILLER: LazyLock<Regex> = LazyLock::new(|| pattern("[ …]+"));
+
+/// A pattern of this program's own.
+pub(super) fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("a pattern")
+}
+
+/// The line as texts and the numbers between them. Several spaces count as one, because they only
 /// align.
 fn words(line: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut of_number = false;
-    let characters: Vec<char> = line.chars().collect();
-    for (i, &c) in characters.iter().enumerate() {
-        let is_digit = |i: usize| characters.get(i).is_some_and(char::is_ascii_digit);
-        let is_sign = |i: usize| matches!(characters.get(i), Some('+' | '-'));
-        // 1,234.5 and 1.2e-3 are one number each.
-        let inside = match c {
-            '.' | ',' => is_digit(i + 1),
-            'e' => is_sign(i + 1) && is_digit(i + 2),
-            '+' | '-' => i > 0 && characters[i - 1] == 'e' && is_digit(i + 1),
-            _ => false,
-        };
-        let in_number = c.is_ascii_digit() || (of_number && inside);
-        let filler = c == ' ' || c == '…';
-        match words.last_mut() {
-            Some(word) if of_number == in_number => {
-                if !(filler && word.ends_with(' ')) {
-                    word.push(if filler { ' ' } else { c });
-                }
-            }
-            _ => words.push(if filler { " ".into() } else { c.to_string() }),
-        }
-        of_number = in_number;
+    let line = FILLER.replace_all(line, " ");
+    let mut words = Vec::new();
+    let mut at = 0;
+    for number in NUMBER.find_iter(&line) {
+        words.extend([&line[at..number.start()], number.as_str()].map(String::from));
+        at = number.end();
     }
+    words.push(line[at..].into());
     words
 }
 

@@ -3,7 +3,7 @@
 //! commands, and writes their outputs or compares them.
 
 use super::colours::plain;
-use super::compare::{Rule, differences};
+use super::compare::{Rule, differences, pattern};
 use anyhow::{Context, Result, anyhow, ensure};
 use kit::show::Screen;
 use serde::Deserialize;
@@ -299,17 +299,9 @@ impl Runs {
 
 /// The command with programs in place of `cargo run`, which does not work outside the package.
 fn programs(command: &str) -> String {
-    let mut words: Vec<&str> = Vec::new();
-    let mut rest = command.split(' ').peekable();
-    while let Some(word) = rest.next() {
-        words.push(word);
-        if words.ends_with(&["cargo", "run", "--bin"]) {
-            words.truncate(words.len() - 3);
-            words.extend(rest.next());
-            rest.next_if_eq(&"--");
-        }
-    }
-    words.join(" ")
+    pattern(r"cargo run --bin (\S+)(?: --( |$))?")
+        .replace_all(command, "$1$2")
+        .into_owned()
 }
 
 fn excerpt(text: &str, output: &Output) -> Result<String> {

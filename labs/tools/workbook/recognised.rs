@@ -7,10 +7,12 @@
 
 use super::desk::Desk;
 use kit::{Exercise, Mistake};
+use regex::{Captures, Regex};
 use serde::Serialize;
 use shardlab::error::BadInput;
 use shardlab::files;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// A claim, and what the check says where it does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -91,36 +93,24 @@ fn by_claim(mistakes: &[Mistake], check: &str) -> Vec<Recognised> {
     all
 }
 
+/// A comment, a quotation mark as a character, or a string literal of Rust.
+static LITERAL: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"//.*|'"'|"((?:[^"\\]|\\(?s:.))*)""#).expect("a pattern"));
+
+/// What a literal has after a backslash. A line goes on after the white space of the next one.
+static ESCAPED: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\\(\n[ \t\n]*|.)").expect("a pattern"));
+
 /// The string literals of some Rust code, as the program sees them.
 fn literals(code: &str) -> Vec<String> {
-    let mut all = Vec::new();
-    let mut rest = code.chars().peekable();
-    while let Some(c) = rest.next() {
-        match c {
-            '/' if rest.peek() == Some(&'/') => while rest.next_if(|&c| c != '\n').is_some() {},
-            // A quotation mark may be a character. Lifetimes have none.
-            '\'' if rest.peek() == Some(&'"') => drop(rest.next()),
-            '"' => {
-                let mut text = String::new();
-                while let Some(c) = rest.next_if(|&c| c != '"') {
-                    if c != '\\' {
-                        text.push(c);
-                        continue;
-                    }
-                    match rest.next() {
-                        // The line goes on after the white space of the next one.
-                        Some('\n') => while rest.next_if(|c| c.is_whitespace()).is_some() {},
-                        Some('n') => text.push('\n'),
-                        other => text.extend(other),
-                    }
-                }
-                rest.next();
-                all.push(text);
-            }
-            _ => {}
-        }
-    }
-    all
+    let seen = |escaped: &Captures| match &escaped[1] {
+        "n" => "\n".to_string(),
+        other => other.trim_start().to_string(),
+    };
+    let literals = LITERAL.captures_iter(code).filter_map(|found| found.get(1));
+    literals
+        .map(|text| ESCAPED.replace_all(text.as_str(), seen).into_owned())
+        .collect()
 }
 
 /// A piece of a sentence as the check has it.
@@ -154,16 +144,13 @@ fn tokens(text: &str) -> Vec<Token> {
 /// part alone.
 fn whole(part: &str, sentences: &[Vec<Token>]) -> String {
     let part: Vec<char> = part.chars().collect();
-    let fits: Vec<Fit> = sentences.iter().filter_map(|sentence| Fit::of(&part, sentence)).collect();
-    let most = fits.iter().map(|fit| fit.letters).max().unwrap_or(0);
-    let mut best: Vec<String> = fits
-        .iter()
-        .filter(|fit| fit.letters == most && 2 * most >= part.len())
-        .map(|fit| fit.text.clone())
-        .collect();
+    let fits = sentences.iter().filter_map(|sentence| fit(&part, sentence));
+    let mut best: Vec<(usize, String)> = fits.collect();
+    let most = best.iter().map(|(letters, _)| *letters).max().unwrap_or(0);
+    best.retain(|(letters, _)| *letters == most && 2 * most >= part.len());
     best.dedup();
     match &best[..] {
-        [text] => text.trim().replace('\n', " "),
+        [(_, text)] => text.trim().replace('\n', " "),
         _ => alone(&part.iter().collect::<String>()),
     }
 }
@@ -173,57 +160,44 @@ fn alone(part: &str) -> String {
     format!("… {part} …")
 }
 
-/// A sentence that has a certain part in it.
-struct Fit {
-    /// How many of the part's characters are the sentence's own, and do not fill a place.
-    letters: usize,
-    /// The sentence with its part, and dots in the other places that the check fills.
-    text: String,
-}
-
-impl Fit {
-    fn of(part: &[char], sentence: &[Token]) -> Option<Fit> {
-        // most[i][j]: the most letters of part[j..] that can be the sentence's own if it goes on at
-        // i, and where it ends.
-        let none: Option<(usize, usize)> = None;
-        let mut most = vec![vec![none; part.len() + 1]; sentence.len() + 1];
-        for i in (0..=sentence.len()).rev() {
-            most[i][part.len()] = Some((0, i));
-            for j in (0..part.len()).rev() {
-                most[i][j] = match sentence.get(i) {
-                    None => None,
-                    Some(Token::Letter(c)) if *c == part[j] => {
-                        most[i + 1][j + 1].map(|(letters, end)| (letters + 1, end))
-                    }
-                    Some(Token::Letter(_)) => None,
-                    Some(Token::Filled) => most[i + 1][j].max(most[i][j + 1]),
-                };
-            }
-        }
-        let starts = (0..sentence.len()).filter_map(|i| most[i][0].map(|found| (found, i)));
-        let ((letters, end), start) = starts.max()?;
-        let shown = |tokens: &[Token]| -> String {
-            let letter = |token: &Token| match token {
-                Token::Letter(c) => *c,
-                Token::Filled => '…',
+/// How many characters of a part are a sentence's own, and do not fill a place of it; and the
+/// sentence with its part, and dots in the other places that the check fills. None if it has no
+/// such part.
+fn fit(part: &[char], sentence: &[Token]) -> Option<(usize, String)> {
+    // most[i][j]: the most letters of part[j..] that can be the sentence's own if it goes on at
+    // i, and where it ends.
+    let none: Option<(usize, usize)> = None;
+    let mut most = vec![vec![none; part.len() + 1]; sentence.len() + 1];
+    for i in (0..=sentence.len()).rev() {
+        most[i][part.len()] = Some((0, i));
+        for j in (0..part.len()).rev() {
+            most[i][j] = match sentence.get(i) {
+                None => None,
+                Some(Token::Letter(c)) if *c == part[j] => {
+                    most[i + 1][j + 1].map(|(letters, end)| (letters + 1, end))
+                }
+                Some(Token::Letter(_)) => None,
+                Some(Token::Filled) => most[i + 1][j].max(most[i][j + 1]),
             };
-            tokens.iter().map(letter).collect()
-        };
-        // If the part ends within a place that is filled, that place belongs to it.
-        let last = part.last().map(|&c| Token::Letter(c));
-        let is_within = sentence.get(end) == Some(&Token::Filled)
-            && (end == 0 || Some(sentence[end - 1]) != last);
-        let after = end + usize::from(is_within);
-        Some(Fit {
-            letters,
-            text: format!(
-                "{}{}{}",
-                shown(&sentence[..start]),
-                part.iter().collect::<String>(),
-                shown(&sentence[after..])
-            ),
-        })
+        }
     }
+    let starts = (0..sentence.len()).filter_map(|i| most[i][0].map(|found| (found, i)));
+    let ((letters, end), start) = starts.max()?;
+    let shown = |tokens: &[Token]| -> String {
+        let letter = |token: &Token| match token {
+            Token::Letter(c) => *c,
+            Token::Filled => '…',
+        };
+        tokens.iter().map(letter).collect()
+    };
+    // If the part ends within a place that is filled, that place belongs to it.
+    let last = part.last().map(|&c| Token::Letter(c));
+    let is_within =
+        sentence.get(end) == Some(&Token::Filled) && (end == 0 || Some(sentence[end - 1]) != last);
+    let after = end + usize::from(is_within);
+    let [before, after] = [&sentence[..start], &sentence[after..]].map(shown);
+    let part: String = part.iter().collect();
+    Some((letters, format!("{before}{part}{after}")))
 }
 
 #[cfg(test)]
