@@ -71,6 +71,7 @@ pub(crate) const NEAR: Link = Link { latency: 3e-6, bandwidth: 4e9 };
 
 /// A collective of a group: which of its members have started it, the latest of them when, and when
 /// it ends.
+#[derive(Default)]
 struct Meeting {
     started: usize,
     latest: f64,
@@ -109,11 +110,7 @@ pub(crate) fn replay(events: &[Vec<Event>]) -> Vec<Vec<Interval>> {
                         let key = (members.clone(), *in_group);
                         *in_group += 1;
                         mine[rank].insert(*number, key.clone());
-                        let meeting = meetings.entry(key).or_insert(Meeting {
-                            started: 0,
-                            latest: 0.0,
-                            end: None,
-                        });
+                        let meeting = meetings.entry(key).or_default();
                         meeting.started += 1;
                         meeting.latest = meeting.latest.max(now[rank]);
                         if meeting.started == members.len() {

@@ -37,11 +37,7 @@ pub fn scores(screen: &Screen, rungs: &[Scores]) -> String {
             let drawn = shown(rung) as f64;
             // Where the reader has no program yet, the bar is an outline.
             let full = if rung.yours.is_some() { drawn } else { 0.0 };
-            let bar = if full > 0.0 {
-                bar_to_scale(screen, full, full, most, 20)
-            } else {
-                bar_to_scale(screen, 0.0, drawn, most, 20)
-            };
+            let bar = bar_to_scale(screen, full, drawn, most, 20);
             vec![
                 rung.rung.clone(),
                 bar.trim_end().to_string(),

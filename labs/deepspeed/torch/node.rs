@@ -53,18 +53,17 @@ impl<'a> Node<'a> {
 
     /// The entry with this key. Later entries replace earlier ones.
     pub fn get(self, key: &str) -> Option<Node<'a>> {
-        self.entries()
-            .rev()
-            .find(|(name, _)| name.text() == Some(key))
-            .map(|(_, value)| value)
+        self.last(|name| name.text() == Some(key))
     }
 
     /// The entry with this number as its key.
     pub fn get_at(self, key: i64) -> Option<Node<'a>> {
-        self.entries()
-            .rev()
-            .find(|(name, _)| name.int() == Some(key))
-            .map(|(_, value)| value)
+        self.last(|name| name.int() == Some(key))
+    }
+
+    fn last(self, is_it: impl Fn(Node) -> bool) -> Option<Node<'a>> {
+        let (_, value) = self.entries().rev().find(|(name, _)| is_it(*name))?;
+        Some(value)
     }
 
     /// An attribute of an object.

@@ -18,9 +18,13 @@ impl Judge {
         let one = on_one_rank(job)?;
         let rung = self.rung()?;
         let bounds = self.bounds()?;
-        for (rank, trained) in run.ranks.iter().enumerate() {
-            let expected = returned(rung, job, &one.ranks[0].weights, rank);
-            let got = &trained.weights;
+        // What each rank has where all together have `model`.
+        let shares = |model: &[Vec<f32>]| -> Vec<_> {
+            (0..job.ranks).map(|rank| returned(rung, job, model, rank)).collect()
+        };
+        let expected = shares(&one.ranks[0].weights);
+        let got: Vec<_> = run.ranks.iter().map(|rank| rank.weights.clone()).collect();
+        for (rank, (expected, got)) in expected.iter().zip(&got).enumerate() {
             evidence.same(
                 format!("rank {rank}: layers that it returns"),
                 expected.len(),
@@ -62,55 +66,43 @@ impl Judge {
         if evidence.agrees() {
             return Ok(());
         }
-        // Whether every rank has what one rank has when it returns `model`.
-        let all = |model: &[Vec<f32>]| {
-            let mut ranks = run.ranks.iter().enumerate();
-            ranks.all(|(rank, trained)| trained.weights == returned(rung, job, model, rank))
-        };
+        let lengths = |weights: &[Vec<f32>]| weights.iter().map(Vec::len).collect::<Vec<_>>();
+        let same_lengths = |rank: usize| lengths(&got[rank]) == lengths(&expected[rank]);
         let of = Expected::new(job, false)?;
         let after = |step: usize| of.split(&of.steps[step].weights);
         evidence.means_if(
-            run.ranks.iter().enumerate().all(|(rank, trained)| {
-                let expected = returned(rung, job, &one.ranks[0].weights, rank);
-                let lens = |weights: &[Vec<f32>]| weights.iter().map(Vec::len).collect::<Vec<_>>();
-                lens(&trained.weights) == lens(&expected)
-                    && rounded(&trained.weights.concat(), &expected.concat(), 1e-4)
+            (0..job.ranks).all(|rank| {
+                same_lengths(rank) && rounded(&got[rank].concat(), &expected[rank].concat(), 1e-4)
             }),
             DIGITS,
         );
         evidence.means_if(
-            run.ranks.iter().all(|rank| rank.weights.is_empty()),
+            got.iter().all(Vec::is_empty),
             "The ranks return no layers. Return what the rank has of each layer after the last step.",
         );
         evidence.means_if(
-            all(&after(0)),
+            got == shares(&after(0)),
             "These are the weights before the first step. Return those that `rank.update` has changed.",
         );
         evidence.means_if(
-            (1..job.steps).any(|step| all(&after(step))),
+            (1..job.steps).any(|step| got == shares(&after(step))),
             "These are the weights after an earlier step. What the last step computes is lost.",
         );
-        let backward = |weights: &[Vec<f32>]| weights.iter().rev().cloned().collect::<Vec<_>>();
         evidence.means_if(
-            run.ranks.iter().enumerate().all(|(rank, trained)| {
-                backward(&trained.weights) == returned(rung, job, &one.ranks[0].weights, rank)
-            }),
+            got.iter().zip(&expected).all(|(got, expected)| got.iter().rev().eq(expected)),
             "The layers come in the order of the backward pass: return layer 0 first. A checkpoint in this order loads wherever layers \
              are equally large, and computes nonsense.",
         );
         evidence.means_if(
-            rung.returns != Returns::Whole && run.ranks.iter().any(|rank| rank.weights == one.ranks[0].weights),
+            rung.returns != Returns::Whole && got.contains(&one.ranks[0].weights),
             "A rank returns the whole model. In this rung it has only its own share of it, so it returns that.",
         );
-        let lengths = |weights: &[Vec<f32>]| weights.iter().map(Vec::len).collect::<Vec<_>>();
-        let right_lengths =
-            |rank: usize| lengths(&returned(rung, job, &one.ranks[0].weights, rank));
         evidence.means_if(
-            (0..job.ranks).any(|rank| lengths(&run.ranks[rank].weights) != right_lengths(rank)),
+            (0..job.ranks).any(|rank| !same_lengths(rank)),
             "A rank returns one list for each layer that it has a part of, in order, with as many numbers as it has of that layer.",
         );
         evidence.means_if(
-            rung.returns == Returns::Whole && run.ranks.iter().any(|rank| rank.weights != run.ranks[0].weights),
+            rung.returns == Returns::Whole && got.iter().any(|rank| *rank != got[0]),
             "The ranks have different models. They begin with the same weights, so in some step their updates were not the same.",
         );
         evidence.means(

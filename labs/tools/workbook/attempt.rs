@@ -33,10 +33,11 @@ fn limits() -> Result<[Limits; 2], BadInput> {
 }
 
 /// The result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// All claims hold.
+    #[default]
     Solved,
     /// The reader has no file yet.
     NotBegun,
@@ -71,7 +72,7 @@ pub struct Finding {
 }
 
 /// One check: its outcome, its findings, and the words about them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
     pub outcome: Outcome,
     pub findings: Vec<Finding>,
@@ -91,15 +92,7 @@ pub struct Attempt {
 impl Attempt {
     /// An attempt of which only the outcome is known, and its meaning.
     pub(super) fn new(outcome: Outcome, means: &str) -> Attempt {
-        Attempt {
-            outcome,
-            findings: Vec::new(),
-            means: means.into(),
-            figures: Vec::new(),
-            tracks: Vec::new(),
-            compiler: String::new(),
-            printed: String::new(),
-        }
+        Attempt { outcome, means: means.into(), ..Attempt::default() }
     }
 
     /// The claim that does not hold, or the empty string.
@@ -185,7 +178,7 @@ fn about(message: &str) -> &'static str {
 
 /// The outcome that follows from a check's events.
 fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attempt {
-    let mut attempt = Attempt::new(Outcome::Solved, "");
+    let mut attempt = Attempt::default();
     // The number of claims checked, whether one more was begun, and the last one's panic, error and
     // input.
     let mut looked_at = 0;

@@ -50,22 +50,13 @@ pub(super) fn picture() -> String {
     sketch.words(((LEFT + RIGHT) / 2.0, BOTTOM + 36.0), Anchor::Middle, words);
     sketch.line((LEFT, BOTTOM), (RIGHT, BOTTOM), Ink::Page, Stroke::Thin);
     let points = |of: &dyn Fn(f64) -> f64| {
-        let points = (4..=300).map(f64::from);
-        let points = points.map(|iterations| (x(iterations), of(iterations)));
-        points
-            .filter(|point| point.1 <= MOST.1)
-            .map(|(x, share)| (x, y(share)))
-            .collect::<Vec<_>>()
+        let points = (4..=300).map(f64::from).map(|iterations| (iterations, of(iterations)));
+        let points = points.filter(|point| point.1 <= MOST.1);
+        points.map(|(iterations, share)| (x(iterations), y(share))).collect::<Vec<_>>()
     };
-    for (term, words, at) in [(0, "saves", 190.0), (1, "work done twice", 190.0)] {
+    for (term, words, dy) in [(0, "saves", -7.0), (1, "work done twice", 20.0)] {
         sketch.curve(points(&|iterations| lost(iterations)[term]).into_iter(), Ink::Kind(4 + term));
-        let above = y(lost(at)[term]);
-        let (dy, anchor) = if term == 0 {
-            (-7.0, Anchor::Start)
-        } else {
-            (20.0, Anchor::Start)
-        };
-        sketch.words((x(at), above + dy), anchor, words);
+        sketch.words((x(190.0), y(lost(190.0)[term]) + dy), Anchor::Start, words);
     }
     sketch.curve(points(&sum).into_iter(), Ink::Kind(0));
     let best = young();

@@ -101,15 +101,13 @@ pub fn figure(name: &str) -> Result<String> {
         }
         "overlap" => overlap::picture().svg(),
         "exposed" => exposed::picture().svg(),
-        "schedule" => {
-            let chart = chart(Schedule::OneForwardOneBackward, 1)?;
-            let chart = Chart { title: String::new(), ..chart };
-            gantt("One step of 1F1B with 4 ranks and 8 micro-batches", &[chart])
-        }
-        "gpipe" => {
-            let chart = chart(Schedule::GPipe, 1)?;
-            let chart = Chart { title: String::new(), ..chart };
-            gantt("One step of GPipe with 4 ranks and 8 micro-batches", &[chart])
+        "schedule" | "gpipe" => {
+            let (schedule, called) = match name {
+                "gpipe" => (Schedule::GPipe, "GPipe"),
+                _ => (Schedule::OneForwardOneBackward, "1F1B"),
+            };
+            let chart = Chart { title: String::new(), ..chart(schedule, 1)? };
+            gantt(&format!("One step of {called} with 4 ranks and 8 micro-batches"), &[chart])
         }
         "schedules" => {
             let charts = [
