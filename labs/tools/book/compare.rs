@@ -58,11 +58,10 @@ pub fn differences(expected: &str, got: &str, rules: &[Rule]) -> Vec<String> {
         }
     }
     if expected.len() != got.len() {
-        let longer = if expected.len() > got.len() { &expected } else { &got };
-        let which = if expected.len() > got.len() {
-            "no longer there"
+        let (longer, which) = if expected.len() > got.len() {
+            (&expected, "no longer there")
         } else {
-            "new"
+            (&got, "new")
         };
         found.push(format!("{which}: {}", shown(&longer[expected.len().min(got.len())].text)));
     }
@@ -108,14 +107,9 @@ fn same(expected: &Part, got: &Part) -> bool {
     let Some(rule) = expected.rule else {
         return expected.text == got.text;
     };
-    if rule.any {
-        return true;
-    }
-    if rule.picture {
-        return expected.text.len() == got.text.len();
-    }
-    expected.text.len() == got.text.len()
-        && expected.text.iter().zip(&got.text).all(|(a, b)| same_line(a, b, rule))
+    let mut lines = expected.text.iter().zip(&got.text);
+    let as_many = expected.text.len() == got.text.len();
+    rule.any || as_many && (rule.picture || lines.all(|(a, b)| same_line(a, b, rule)))
 }
 
 fn same_line(expected: &str, got: &str, rule: &Rule) -> bool {

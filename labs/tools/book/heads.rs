@@ -7,6 +7,7 @@
 //! say where to report what is wrong.
 
 use super::colours::escaped;
+use super::compare::pattern;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
@@ -100,14 +101,8 @@ fn description(markdown: &str) -> String {
         !block.is_empty() && !block.starts_with(['<', '>', '{', '`', '|', '$', '#', '!', '-'])
     };
     let mut block = blocks.filter(prose).filter(|block| !block.starts_with("Takes ["));
-    let mut text = String::new();
-    let mut rest = block.next().unwrap_or_default();
     // A link is its words.
-    while let Some((before, after)) = rest.split_once("](") {
-        text += before;
-        rest = after.split_once(')').map_or("", |(_, after)| after);
-    }
-    text += rest;
+    let text = pattern(r"\]\([^)]*\)?").replace_all(block.next().unwrap_or_default(), "");
     let text = text.replace(['*', '`', '[', '$'], "").replace('\n', " ");
     if text.len() <= LONGEST {
         return text;

@@ -7,7 +7,7 @@
 
 use super::desk::Desk;
 use kit::{Exercise, Mistake};
-use regex::{Captures, Regex};
+use regex::{Captures, Match, Regex};
 use serde::Serialize;
 use shardlab::error::BadInput;
 use shardlab::files;
@@ -121,23 +121,17 @@ enum Token {
     Filled,
 }
 
+/// A brace, which is written twice, a place that is filled, or any other character.
+static TOKEN: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?s)\{\{|\}\}?|\{[^}]*\}?|.").expect("a pattern"));
+
 fn tokens(text: &str) -> Vec<Token> {
-    let mut all = Vec::new();
-    let mut rest = text.chars().peekable();
-    while let Some(c) = rest.next() {
-        match c {
-            '{' if rest.next_if_eq(&'{').is_none() => {
-                while rest.next().is_some_and(|c| c != '}') {}
-                all.push(Token::Filled);
-            }
-            '}' => {
-                rest.next_if_eq(&'}');
-                all.push(Token::Letter('}'));
-            }
-            c => all.push(Token::Letter(c)),
-        }
-    }
-    all
+    let token = |piece: Match| match piece.as_str() {
+        "{{" => Some(Token::Letter('{')),
+        place if place.starts_with('{') => Some(Token::Filled),
+        letter => letter.chars().next().map(Token::Letter),
+    };
+    TOKEN.find_iter(text).filter_map(token).collect()
 }
 
 /// The sentence that has `part` in it: from the check if exactly one fits it best, and else the
