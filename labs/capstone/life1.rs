@@ -188,10 +188,9 @@ impl Sharded<'_> {
         }
 
         let losses = losses.into_inner();
-        let mut loss = [losses.iter().sum::<f64>() / losses.len() as f64];
-        comm.all_reduce(&mut loss, Reduce::Mean)?;
+        let loss = losses.iter().sum::<f64>() / losses.len() as f64;
         Ok(Trained {
-            loss: loss[0],
+            loss: comm.reduced(loss, Reduce::Mean)?,
             norm: clipped.map(|clipped| clipped.norm),
             lr,
             scale,

@@ -246,8 +246,7 @@ impl Meshed<'_> {
         let mut parameters = Vec::new();
         for ((mut share, spec), right) in shares.into_iter().zip(&line.0).zip(right) {
             share.resize(spec.numel().div_ceil(ranks), 0.0);
-            let mut whole = vec![0.0; ranks * share.len()];
-            self.world.all_gather(&share, &mut whole)?;
+            let mut whole = self.world.gathered(&share)?;
             whole.truncate(spec.numel());
             ensure!(
                 whole == right,

@@ -10,14 +10,14 @@ use crate::error::BadInput;
 /// If the communication fails.
 pub fn agree<T>(comm: &Comm, mine: Result<T, BadInput>) -> comm::Result<Result<T, BadInput>> {
     let none = comm.size() as u64;
-    let mut first = [if mine.is_err() { comm.rank() as u64 } else { none }];
-    comm.all_reduce(&mut first, Reduce::Min)?;
-    if first[0] == none {
+    let own = if mine.is_err() { comm.rank() as u64 } else { none };
+    let first = comm.reduced(own, Reduce::Min)?;
+    if first == none {
         return Ok(mine);
     }
     let BadInput { what, help } = mine.err().unwrap_or_else(|| BadInput::new("", ""));
-    let what = broadcast_text(comm, what, first[0] as usize)?;
-    let help = broadcast_text(comm, help, first[0] as usize)?;
+    let what = broadcast_text(comm, what, first as usize)?;
+    let help = broadcast_text(comm, help, first as usize)?;
     Ok(Err(BadInput { what, help }))
 }
 

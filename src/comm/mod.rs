@@ -249,9 +249,29 @@ impl Comm {
     /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn any(&self, flag: bool) -> Result<bool> {
-        let mut any = [u8::from(flag)];
-        self.all_reduce(&mut any, Reduce::Max)?;
-        Ok(any[0] == 1)
+        Ok(self.reduced(u8::from(flag), Reduce::Max)? == 1)
+    }
+
+    /// All ranks' numbers combined, on every rank: an all-reduce of one element.
+    ///
+    /// # Errors
+    /// As for [`Comm::all_reduce`].
+    #[track_caller]
+    pub fn reduced<T: Element>(&self, own: T, op: Reduce) -> Result<T> {
+        let mut one = [own];
+        self.all_reduce(&mut one, op)?;
+        Ok(one[0])
+    }
+
+    /// All ranks' parts in rank order, on every rank: an all-gather that makes its own memory.
+    ///
+    /// # Errors
+    /// As for [`Comm::all_gather`].
+    #[track_caller]
+    pub fn gathered<T: Element>(&self, mine: &[T]) -> Result<Vec<T>> {
+        let mut all = vec![T::zeroed(); mine.len() * self.size()];
+        self.all_gather(mine, &mut all)?;
+        Ok(all)
     }
 
     /// Starts an all-reduce that continues while this rank computes. [`Pending`] shows when it is

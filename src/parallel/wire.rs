@@ -14,9 +14,7 @@ use half::bf16;
 pub fn all_gather(group: &Comm, precision: Precision, mine: &[f32]) -> Result<Vec<f32>> {
     #[track_caller]
     fn gather<T: Stored>(group: &Comm, mine: &[f32]) -> Result<Vec<f32>> {
-        let mut all = vec![T::zeroed(); group.size() * mine.len()];
-        group.all_gather(&T::narrowed(mine), &mut all)?;
-        Ok(T::widened(all))
+        Ok(T::widened(group.gathered(&T::narrowed(mine))?))
     }
     match precision {
         _ if group.size() == 1 => Ok(mine.to_vec()),

@@ -12,9 +12,8 @@ use anyhow::Result;
 /// If this rank does not hold all parameters in f32, or the all-gather fails.
 pub fn all_hashes(comm: &Comm, params: &Params) -> Result<Vec<String>> {
     let mine = sha256::hex(bytemuck::cast_slice(&params.whole()?));
-    let mut all = vec![0u8; mine.len() * comm.size()];
-    comm.all_gather(mine.as_bytes(), &mut all)?;
-    Ok(all
+    Ok(comm
+        .gathered(mine.as_bytes())?
         .chunks_exact(mine.len())
         .map(|hash| String::from_utf8_lossy(hash).into_owned())
         .collect())

@@ -461,12 +461,12 @@ impl Training {
             return Ok(());
         }
         let ranks = self.mesh.group(Axis::Data);
-        let mut all = [tokens.iter().sum::<usize>() as u64];
-        ranks.labelled("tokens that count").all_reduce(&mut all, Reduce::Sum)?;
+        let own = tokens.iter().sum::<usize>() as u64;
+        let all = ranks.labelled("tokens that count").reduced(own, Reduce::Sum)?;
         // The mean over ranks and micro-batches is to be the mean over all tokens.
         let parts = (ranks.size() * micro_batches.len()) as f64;
         for ((_, pass), tokens) in micro_batches.iter_mut().zip(tokens) {
-            pass.weight = Some(tokens as f64 * parts / all[0].max(1) as f64);
+            pass.weight = Some(tokens as f64 * parts / all.max(1) as f64);
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ pub type Gather = fn(&Comm, &[Vec<f32>], &mut dyn Blocks) -> Result<Vec<Vec<f32>
 pub fn library(comm: &Comm, slices: &[Vec<f32>], model: &mut dyn Blocks) -> Result<Vec<Vec<f32>>> {
     let mut last = None;
     for (block, slice) in slices.iter().enumerate() {
-        let whole = gathered(comm, slice)?;
+        let whole = comm.gathered(slice)?;
         model.forward(block, &whole[..model.numel(block)]);
         // The last block runs backward at once, so it stays; all others are freed here.
         last = (block + 1 == slices.len()).then_some(whole);
@@ -28,7 +28,7 @@ pub fn library(comm: &Comm, slices: &[Vec<f32>], model: &mut dyn Blocks) -> Resu
     for (block, slice) in slices.iter().enumerate().rev() {
         let whole = match last.take() {
             Some(whole) => whole,
-            None => gathered(comm, slice)?,
+            None => comm.gathered(slice)?,
         };
         let mut gradients = model.backward(block, &whole[..model.numel(block)]);
         drop(whole);
@@ -37,12 +37,6 @@ pub fn library(comm: &Comm, slices: &[Vec<f32>], model: &mut dyn Blocks) -> Resu
         comm.reduce_scatter(&gradients, &mut means[block], Reduce::Mean)?;
     }
     Ok(means)
-}
-
-fn gathered(comm: &Comm, slice: &[f32]) -> Result<Vec<f32>> {
-    let mut whole = vec![0.0; comm.size() * slice.len()];
-    comm.all_gather(slice, &mut whole)?;
-    Ok(whole)
 }
 
 /// A rank uses the slice that it has; all other parameters are zeros. It keeps its own gradients.

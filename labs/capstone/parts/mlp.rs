@@ -79,8 +79,7 @@ fn gelu_gradient(h: &Tensor, dy: &Tensor) -> Result<Tensor> {
 
 fn gathered(comm: &Comm, rows: &Tensor) -> Result<Tensor> {
     let (height, width) = rows.dims2()?;
-    let mut all = vec![0.0; comm.size() * height * width];
-    comm.all_gather(&elements(rows)?, &mut all)?;
+    let all = comm.gathered(&elements(rows)?)?;
     Ok(Tensor::from_vec(all, (comm.size() * height, width), &Device::Cpu)?)
 }
 

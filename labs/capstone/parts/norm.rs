@@ -12,9 +12,8 @@ pub fn library(
     padding: usize,
     replicated: &[f32],
 ) -> Result<Option<f64>> {
-    let mut sum = [squares(&shard[..shard.len() - padding])];
-    comm.all_reduce(&mut sum, Reduce::Sum)?;
-    let norm = (sum[0] + squares(replicated)).sqrt();
+    let sum = comm.reduced(squares(&shard[..shard.len() - padding]), Reduce::Sum)?;
+    let norm = (sum + squares(replicated)).sqrt();
     Ok(norm.is_finite().then_some(norm))
 }
 

@@ -9,7 +9,7 @@
 //! - `complaint.rs`: errors and notices
 //! - `progress.rs`: the one line that moves, on a terminal that waits
 //! - `terminal.rs`: whether someone looks at it, and its size; `above.rs`: what has left it
-//! - `table.rs`: a small table that stays within the width
+//! - `table.rs`: a small table that stays within the width; `explained.rs`: with words below it
 //! - `bars.rs`: the share of each part in a whole, and amounts on one scale
 //! - `plot/`: curves
 //! - `numbers.rs`: numbers as C writes them, and with the word for what is counted
@@ -33,6 +33,7 @@ mod activity;
 mod bars;
 mod colour;
 mod complaint;
+mod explained;
 mod gantt;
 mod heat;
 mod holdings;
@@ -53,6 +54,7 @@ pub use activity::{Activity, Interval};
 pub use bars::{bar, bar_to_scale, glyphs, shares};
 pub use complaint::complain_folded;
 pub(crate) use complaint::in_lines;
+pub use explained::{explained, rows_of};
 pub use gantt::{Bar, Chart, gantt};
 pub use heat::{Heat, Panel};
 pub use holdings::{Fill, Holding, Holdings};

@@ -15,23 +15,30 @@ const LONGEST: usize = 20;
 /// their cells continue on the next line, but no number and no word is cut. Where even that has no
 /// room, each row becomes a paragraph. A column of numbers is set to the right. Missing cells
 /// are empty, cells beyond the header are left out.
-pub fn table<Cell: AsRef<str>>(screen: &Screen, header: &[&str], rows: &[Vec<Cell>]) -> String {
+pub fn table<Row: AsRef<[Cell]>, Cell: AsRef<str>>(
+    screen: &Screen,
+    header: &[impl AsRef<str>],
+    rows: impl IntoIterator<Item = Row>,
+) -> String {
     ranked(screen, header, rows, |_| false)
 }
 
 /// A table in which some rows are the best: they have a `*` in the margin, and the colour of the
 /// best. Say below or above it what the `*` means.
-pub fn ranked<Cell: AsRef<str>>(
+pub fn ranked<Row: AsRef<[Cell]>, Cell: AsRef<str>>(
     screen: &Screen,
-    header: &[&str],
-    rows: &[Vec<Cell>],
+    header: &[impl AsRef<str>],
+    rows: impl IntoIterator<Item = Row>,
     is_best: impl Fn(usize) -> bool,
 ) -> String {
+    let header = &header.iter().map(AsRef::as_ref).collect::<Vec<&str>>()[..];
     let cell = |row: &[Cell], column: usize| row.get(column).map_or("", AsRef::as_ref).to_owned();
-    let rows: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| (0..header.len()).map(|column| with_units(&cell(row, column))).collect())
-        .collect();
+    let row = |row: Row| -> Vec<String> {
+        (0..header.len())
+            .map(|column| with_units(&cell(row.as_ref(), column)))
+            .collect()
+    };
+    let rows: Vec<Vec<String>> = rows.into_iter().map(row).collect();
     let Some(widths) = widths(screen, header, &rows) else {
         return paragraphs(screen, header, &rows, is_best);
     };
@@ -315,6 +322,6 @@ mod tests {
 
     #[test]
     fn nothing_in_it() {
-        assert_eq!(table::<&str>(&Screen::plain(), &["a"], &[]), "  a\n  ─");
+        assert_eq!(table::<[&str; 1], _>(&Screen::plain(), &["a"], []), "  a\n  ─");
     }
 }

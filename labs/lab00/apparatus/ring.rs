@@ -19,12 +19,8 @@ pub fn show(screen: &Screen, comm: &Comm, seen: &[u64]) -> Result<()> {
     let rounds = comm.size() - 1;
     let title =
         format!("A ring: in {rounds} rounds, each rank passes on what its left neighbour sent");
-    let header: Vec<String> =
-        (1..SHOWN.min(comm.size())).map(|round| format!("round {round}")).collect();
-    let header: Vec<&str> = ["rank", "starts with"]
-        .into_iter()
-        .chain(header.iter().map(String::as_str))
-        .collect();
+    let mut header = vec!["rank".to_string(), "starts with".to_string()];
+    header.extend((1..SHOWN.min(comm.size())).map(|round| format!("round {round}")));
     let mut rows = Vec::new();
     for (rank, seen) in all.chunks(comm.size()).enumerate().take(SHOWN) {
         let mut row = vec![screen.rank(rank, format!("rank {rank}"))];

@@ -100,9 +100,7 @@ fn time_one(comm: &Comm, way: Way, array: usize) -> Result<f64> {
             way.run(comm, &give, &mut get)?;
             seconds += start.elapsed().as_secs_f64();
         }
-        let mut slowest = [seconds / calls as f64];
-        comm.all_reduce(&mut slowest, Reduce::Max)?;
-        Ok(slowest[0])
+        comm.reduced(seconds / calls as f64, Reduce::Max)
     };
     let first = series(1)?;
     let calls = ((BUDGET / 3.0 / first) as usize).clamp(1, 1000);
@@ -149,15 +147,17 @@ pub fn fits(screen: &Screen, timings: &[Timing]) -> String {
         }
         row
     };
-    let rows: Vec<Vec<String>> = timings.iter().map(row).collect();
     let most = timings
         .iter()
         .flat_map(|timing| timing.points.last())
         .map(|point| point.bytes)
         .fold(0.0, f64::max);
     let most = bytes_binary(most);
-    let table =
-        table(screen, &["t = a + S/b", "a", "b, GB/s", "knee", &most, "algbw", "busbw"], &rows);
+    let table = table(
+        screen,
+        &["t = a + S/b", "a", "b, GB/s", "knee", &most, "algbw", "busbw"],
+        timings.iter().map(row),
+    );
     let words = "a: latency, the seconds before the first byte. b: bandwidth. Knee: a x b bytes take as long as the latency. \
                  algbw: S/t in GB/s. busbw: the least that each link carried, as nccl-tests define it. Compare busbw with \
                  the hardware.";
@@ -173,22 +173,16 @@ pub fn sizes_table(screen: &Screen, timings: &[Timing]) -> String {
     let names = timings
         .iter()
         .map(|timing| timing.way.name().replace('-', "-\n").replace(' ', "\n"));
-    let header: Vec<String> = ["array".to_owned()]
-        .into_iter()
-        .chain(names)
-        .chain(["fastest,\nwithin 10%".to_owned()])
-        .collect();
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let row = |(i, size): (usize, &Point)| -> Vec<String> {
+    let mut header = vec!["array".to_owned()];
+    header.extend(names.chain(["fastest,\nwithin 10%".to_owned()]));
+    let row = |(i, size): (usize, &Point)| {
         let times = timings.iter().map(|timing| screen.seconds(timing.points[i].seconds));
-        [bytes_binary(size.bytes)]
-            .into_iter()
-            .chain(times)
-            .chain([fastest(timings, i)])
-            .collect()
+        let mut row = vec![bytes_binary(size.bytes)];
+        row.extend(times.chain([fastest(timings, i)]));
+        row
     };
     let sizes = timings.first().map_or(&[][..], |timing| &timing.points);
-    table(screen, &header, &sizes.iter().enumerate().map(row).collect::<Vec<_>>())
+    table(screen, &header, sizes.iter().enumerate().map(row))
 }
 
 /// The algorithms that are the fastest at size number `i`, the best first. Differences of up to a

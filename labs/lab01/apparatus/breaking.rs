@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::ValueEnum;
 use kit::Checks;
-use kit::show::{Screen, seconds, table};
+use kit::show::{Screen, explained, seconds};
 use shardlab::comm::{Comm, Reduce};
 use std::time::Duration;
 
@@ -76,26 +76,20 @@ fn step(comm: &Comm, broken: Break, slow: Duration) -> Result<Vec<f64>> {
     }
     let before = comm.traffic().seconds;
     comm.barrier()?;
-    let mut waited = vec![0.0; comm.size()];
-    comm.all_gather(&[comm.traffic().seconds - before], &mut waited)?;
-    Ok(waited)
+    Ok(comm.gathered(&[comm.traffic().seconds - before])?)
 }
 
 /// A table of how long each rank waited. All others waited for the rank that waited least.
 fn show(screen: &Screen, waited: &[f64]) -> String {
     let row = |(rank, &time): (usize, &f64)| vec![rank.to_string(), seconds(time)];
-    let rows: Vec<Vec<String>> = waited.iter().enumerate().map(row).collect();
     let most = waited.iter().fold(0f64, |most, &time| most.max(time));
     let words = format!(
         "Rank {} waited least: the others waited {} for it.",
         slowest(waited),
         seconds(most)
     );
-    format!(
-        "{}\n{}",
-        table(screen, &["rank", "waited in the barrier"], &rows),
-        screen.wrap(&words, 2)
-    )
+    let rows = waited.iter().enumerate().map(row);
+    explained(screen, &["rank", "waited in the barrier"], rows, &words)
 }
 
 /// The rank that waited least.

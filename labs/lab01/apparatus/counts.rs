@@ -78,6 +78,9 @@ pub fn show(screen: &Screen, counts: &[&Count]) -> String {
             format!("{words} {mark}"),
         ]
     };
-    let rows: Vec<Vec<String>> = counts.iter().map(row).collect();
-    table(screen, &["algorithm", "rounds", "messages", "sent", "formula"], &rows)
+    table(
+        screen,
+        &["algorithm", "rounds", "messages", "sent", "formula"],
+        counts.iter().map(row),
+    )
 }

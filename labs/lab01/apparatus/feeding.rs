@@ -26,12 +26,11 @@ pub fn measure(comm: &Comm, store: &Store, feed: Feed, compute: Duration) -> Res
     let without = store.feed(comm, feed, compute, false)?;
     let with = store.feed(comm, feed, compute, true)?;
     store.remove(comm, feed)?;
-    let mut wrong = [u64::from(!without.right || !with.right)];
-    comm.all_reduce(&mut wrong, Reduce::Max)?;
+    let right = !comm.any(!without.right || !with.right)?;
     Ok(Waits {
         when_wanted: longest(&without)?,
         ahead: longest(&with)?,
-        right: wrong[0] == 0,
+        right,
     })
 }
 

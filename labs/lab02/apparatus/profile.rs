@@ -71,8 +71,7 @@ impl Profile {
     /// from number `first` on, with the same number of all-reduces in each.
     pub fn gather(comm: &Comm, mine: &[Stamps], first: usize) -> Result<Profile> {
         let numbers: Vec<f64> = mine.iter().flat_map(Stamps::to_numbers).collect();
-        let mut all = vec![0.0; numbers.len() * comm.size()];
-        comm.all_gather(&numbers, &mut all)?;
+        let all = comm.gathered(&numbers)?;
         let each = numbers.len() / mine.len().max(1);
         let stamps =
             |rank: &[f64]| rank.chunks_exact(each.max(1)).map(Stamps::from_numbers).collect();

@@ -4,7 +4,7 @@ use super::job::Job;
 use super::limit::ensure_padding_is_little;
 use super::measured::Measured;
 use kit::Checks;
-use kit::show::{Screen, table};
+use kit::show::{Screen, explained};
 use shardlab::comm::Comm;
 use shardlab::difference::{largest_difference, largest_relative_difference, same_bits};
 use shardlab::parallel::zero::Stage;
@@ -77,19 +77,18 @@ pub fn check_norms(checks: &mut Checks, screen: &Screen, all: &[Measured], clip:
     let cell =
         |norm: &f64| format!("{norm:.4}, x {:.3}", clip_scale(*norm, clip).unwrap_or(f32::NAN));
     let row = |rank: usize| {
-        std::iter::once(rank.to_string())
-            .chain(all.iter().map(|measured| cell(&measured.norms[rank])))
-            .collect()
+        let mut row = vec![rank.to_string()];
+        row.extend(all.iter().map(|measured| cell(&measured.norms[rank])));
+        row
     };
-    let heads = all.iter().map(|measured| format!("stage {}", measured.stage.number()));
-    let heads: Vec<String> = std::iter::once("rank".to_string()).chain(heads).collect();
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-    let rows: Vec<Vec<String>> = (0..all[0].norms.len()).map(row).collect();
+    let mut heads = vec!["rank".to_string()];
+    heads.extend(all.iter().map(|measured| format!("stage {}", measured.stage.number())));
     let words = format!(
         "Norm in the first step, and the factor by which the rank scales its gradients. Expected on every rank: {}.",
         cell(&expected)
     );
-    screen.say(format!("\n{}\n{}\n", table(screen, &heads, &rows), screen.wrap(&words, 2)));
+    let rows = (0..all[0].norms.len()).map(row);
+    screen.say(format!("\n{}\n", explained(screen, &heads, rows, &words)));
 }
 
 /// Checks what ranks hold and send against the formulas, and against what a rank may hold, in MB.

@@ -35,15 +35,13 @@ impl Measured {
         norm: f64,
         sent: u64,
     ) -> Result<Measured> {
-        let mut sent = [sent as f64];
-        let mut norms = vec![0.0; comm.size()];
         comm.all_reduce(&mut losses, Reduce::Mean)?;
-        comm.all_reduce(&mut sent, Reduce::Mean)?;
-        comm.all_gather(&[norm], &mut norms)?;
+        let sent = comm.reduced(sent as f64, Reduce::Mean)?;
+        let norms = comm.gathered(&[norm])?;
         let hash = hash(zero)?;
         let held = zero.memory();
         let formula = zero.bytes_a_step();
-        Ok(Measured { stage, losses, hash, norms, held, sent: sent[0], formula })
+        Ok(Measured { stage, losses, hash, norms, held, sent, formula })
     }
 
     /// Parameters, gradients and optimizer state, in memory or offloaded: measured bytes, and bytes

@@ -49,8 +49,7 @@ pub fn restored(
         let recorded = recorded(rank);
         let elements = held.clone().chain(std::iter::repeat_n(PADDING, flat.padding(rank)));
         back.extend(elements.take(part.saturating_sub(recorded)));
-        [rank, held.len(), flat.padding(rank), recorded].map(|n| n.to_string()).to_vec()
+        [rank, held.len(), flat.padding(rank), recorded].map(|n| n.to_string())
     });
-    let rows: Vec<Vec<String>> = rows.collect();
-    (table(screen, &["rank", "elements", "padding", "recorded"], &rows), back)
+    (table(screen, &["rank", "elements", "padding", "recorded"], rows), back)
 }

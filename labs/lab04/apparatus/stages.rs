@@ -1,6 +1,6 @@
 //! The stages in words, and as the columns of a table.
 
-use kit::show::{Screen, table};
+use kit::show::{Screen, rows_of, table};
 use shardlab::parallel::zero::Stage;
 
 /// A stage's number, and its name in other programs.
@@ -28,11 +28,5 @@ pub fn by_stage(
     let heads: Vec<&str> = std::iter::once("one rank")
         .chain(stages.iter().map(|&stage| title(stage)))
         .collect();
-    let row = |(i, name): (usize, &&str)| {
-        std::iter::once(name.to_string())
-            .chain(columns.iter().map(|column| column[i].clone()))
-            .collect()
-    };
-    let rows: Vec<Vec<String>> = names.iter().enumerate().map(row).collect();
-    table(screen, &heads, &rows)
+    table(screen, &heads, rows_of(names, columns))
 }

@@ -95,16 +95,14 @@ pub fn benchmark(
                     percent(speed.communicating),
                     bytes_decimal(speed.bytes),
                 ]
-                .to_vec()
             };
-            let rows: Vec<Vec<String>> = ways.iter().zip(best).map(row).collect();
             let over = link.map_or("this machine's memory".to_string(), |link| {
                 let latency = screen.seconds(link.latency);
                 format!("a link of {}/s, {latency}", bytes_decimal(link.bandwidth))
             });
             screen.say(format!("\n  {}", screen.bold(format!("{ranks} ranks over {over}"))));
             let heads = ["", "tokens/s", "of 1 rank", "communicating", "sends per step"];
-            screen.say(table(screen, &heads, &rows));
+            screen.say(table(screen, &heads, ways.iter().zip(best).map(row)));
         }
         if let Some(busy) = busy {
             screen.say(busy);

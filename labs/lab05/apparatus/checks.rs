@@ -44,8 +44,7 @@ pub fn same_masks(group: &Comm, config: &Config, sequence: bool) -> Result<[bool
     };
     let mine = mask(group)?;
     let whole = mask(&Comm::alone())?;
-    let mut all = vec![0.0; mine.len() * group.size()];
-    group.all_gather(&mine, &mut all)?;
+    let all = group.gathered(&mine)?;
     let same = all.chunks_exact(mine.len()).all(|one| one == mine);
     let mut result = [u8::from(same), u8::from(all == whole)];
     group.all_reduce(&mut result, Reduce::Min)?;

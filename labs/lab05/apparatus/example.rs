@@ -77,12 +77,10 @@ impl Example {
             };
             let product = format!("{x}{dot}{} = {}", pair(w), pair(self.products[rank]));
             [format!("rank {rank}"), product, on, format!("{} = y", pair(self.reduced[rank]))]
-                .to_vec()
         };
-        let rows: Vec<Vec<String>> = (0..ranks).map(row).collect();
         let title = format!("y = {}, and each rank holds one W", sum.join(" + "));
         let heads = ["", "computes", "passed along", "or one all-reduce"];
-        format!("  {}\n{}", screen.bold(title), table(screen, &heads, &rows))
+        format!("  {}\n{}", screen.bold(title), table(screen, &heads, (0..ranks).map(row)))
     }
 }
 

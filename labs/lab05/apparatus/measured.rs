@@ -5,7 +5,7 @@ use super::formulas;
 use super::slices::{Slices, compare_slices};
 use anyhow::Result;
 use kit::parity::by_name;
-use kit::show::{Screen, bar_to_scale, bytes_decimal, table};
+use kit::show::{Screen, bar_to_scale, bytes_decimal, explained, rows_of};
 use kit::{progress, report};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, largest_relative_difference};
@@ -171,9 +171,8 @@ pub fn measure(
             measured.activations = ran.passes[0].bytes.max(0) as u64;
         }
         if step == 0 {
-            let mut sent = [(group.traffic() - before).bytes as f64];
-            group.all_reduce(&mut sent, Reduce::Mean)?;
-            measured.sent = sent[0];
+            let sent = (group.traffic() - before).bytes as f64;
+            measured.sent = group.reduced(sent, Reduce::Mean)?;
             gradients = params.gradients().clone();
             // The forward pass once more, to count its calls.
             let alone = group.traffic();
@@ -298,7 +297,7 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
         "parameters",
         "activations",
         "  per block",
-        "calls",
+        &screen.bold("calls"), // the row of the takeaway
         "sends",
         "loss, step 1",
         &last,
@@ -306,21 +305,8 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
     let mut columns: Vec<Vec<String>> = all.iter().map(column).collect();
     screen.least_is_best(&mut columns, 0, &all.iter().map(parameters).collect::<Vec<_>>());
     screen.least_is_best(&mut columns, 1, &all.iter().map(activations).collect::<Vec<_>>());
-    let row = |(i, name): (usize, &&str)| {
-        let cells = columns.iter().map(|column| column[i].clone());
-        // The row of the takeaway.
-        let name = if *name == "calls" {
-            screen.bold(name)
-        } else {
-            name.to_string()
-        };
-        std::iter::once(name).chain(cells).collect()
-    };
-    let rows: Vec<Vec<String>> = names.iter().enumerate().map(row).collect();
-    let heads: Vec<String> = std::iter::once("each rank".to_string())
-        .chain(all.iter().map(|one| heading(one.way, one.shards.tensor)))
-        .collect();
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let mut heads = vec!["each rank".to_string()];
+    heads.extend(all.iter().map(|one| heading(one.way, one.shards.tensor)));
     let t = all.last().map_or(1, |measured| measured.shards.tensor);
     let words = format!(
         "TP: tensor parallelism. SP: sequence parallelism. t = {t} ranks share s = {} positions of b = {} sequences, h = {} \
@@ -330,7 +316,7 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
         all[0].shards.shape.embd,
         report::counted()
     );
-    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
+    explained(screen, &heads, rows_of(&names, &columns), &words)
 }
 
 #[cfg(test)]

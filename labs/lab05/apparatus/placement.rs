@@ -26,10 +26,9 @@ pub fn draw_mesh(screen: &Screen, layout: &Layout, per_node: usize) -> String {
             format!("[{}]", ranks.join(" "))
         };
         let shown: Vec<String> = groups.iter().map(words).collect();
-        [axis.name().to_string(), shown.join(" "), place].to_vec()
+        [axis.name().to_string(), shown.join(" "), place]
     };
     let axes = layout.order.axes().into_iter().filter(|&axis| layout.sizes.along(axis) > 1);
-    let rows: Vec<Vec<String>> = axes.map(row).collect();
     let all = nodes.iter().max().map_or(1, |last| last + 1);
     let on = format!("{} ranks on {all} node{}", layout.ranks(), if all == 1 { "" } else { "s" });
     let head = screen.bold(format!("{on}, from the nearest axis to the farthest"));
@@ -40,7 +39,7 @@ pub fn draw_mesh(screen: &Screen, layout: &Layout, per_node: usize) -> String {
     format!(
         "{}\n\n  {head}\n{}{warning}",
         screen.wrap(&format!("Using topology: {}", topology(layout)), 2),
-        table(screen, &["axis", "groups of ranks", "each group is"], &rows)
+        table(screen, &["axis", "groups of ranks", "each group is"], axes.map(row))
     )
 }
 

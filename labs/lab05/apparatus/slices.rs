@@ -22,8 +22,7 @@ pub fn compare_slices(group: &Comm, params: &Params) -> Result<Slices> {
     let specs = params.specs().iter();
     let cut: Vec<_> = specs.filter(|spec| spec.cut != Cut::All).collect();
     let mine: Vec<u64> = cut.iter().map(|spec| hash(&values[spec.range()])).collect();
-    let mut all = vec![0; mine.len() * group.size()];
-    group.all_gather(&mine, &mut all)?;
+    let all = group.gathered(&mine)?;
     let ranks: Vec<&[u64]> = all.chunks(mine.len().max(1)).collect();
     let mut alike = Vec::new();
     for (i, spec) in cut.iter().enumerate() {

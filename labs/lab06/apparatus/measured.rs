@@ -114,11 +114,11 @@ pub fn measure(
             bytes: done.bytes.max(0) as f64,
         };
         let passes: Vec<Pass> = ran.passes.iter().map(pass).collect();
-        let mut end = [passes.iter().map(|pass| pass.end).fold(0.0, f64::max)];
-        comm.all_reduce(&mut end, Reduce::Max)?;
+        let end = passes.iter().map(|pass| pass.end).fold(0.0, f64::max);
+        let end = comm.reduced(end, Reduce::Max)?;
         // The first step also leaves buffers that are not the step's.
-        if fastest.as_ref().is_none_or(|(best, _)| end[0] < *best) || step == 1 {
-            fastest = Some((end[0], passes));
+        if fastest.as_ref().is_none_or(|(best, _)| end < *best) || step == 1 {
+            fastest = Some((end, passes));
             sent = bytes;
         }
     }
@@ -131,18 +131,15 @@ pub fn measure(
             .iter()
             .all(|spec| same_bits(&values[spec.range()], &expected(&spec.name)))
     };
-    let own = one.is_none_or(as_one_rank);
-    let mut holds = [u8::from(own)];
-    comm.all_reduce(&mut holds, Reduce::Min)?;
-    let mut sent = [sent];
-    comm.all_reduce(&mut sent, Reduce::Sum)?;
+    let same_parameters = !comm.any(!one.is_none_or(as_one_rank))?;
+    let sent = comm.reduced(sent, Reduce::Sum)?;
     Ok(Measured {
         strategy,
         ranks: gather(comm, &fastest.map(|(_, passes)| passes).unwrap_or_default())?,
         expected: one.map_or_else(Vec::new, |one| one.losses.clone()),
         losses,
-        same_parameters: holds == [1],
-        sent: sent[0],
+        same_parameters,
+        sent,
     })
 }
 
@@ -157,11 +154,12 @@ fn first_different(losses: &[f64], expected: &[f64]) -> Option<(usize, f64, f64)
 /// `epoch`. MPI processes have no common clock, so each returns its own.
 fn start_together(comm: &Comm, epoch: Instant) -> Result<f64> {
     comm.labelled("step").barrier()?;
-    let mut now = [epoch.elapsed().as_secs_f64()];
-    if !launch::is_mpi() {
-        comm.all_reduce(&mut now, Reduce::Min)?;
-    }
-    Ok(now[0])
+    let now = epoch.elapsed().as_secs_f64();
+    Ok(if launch::is_mpi() {
+        now
+    } else {
+        comm.reduced(now, Reduce::Min)?
+    })
 }
 
 /// All ranks' passes, on every rank.
@@ -179,8 +177,7 @@ fn gather(comm: &Comm, passes: &[Pass]) -> Result<Vec<Vec<Pass>>> {
         ]
     };
     let mine: Vec<f64> = passes.iter().flat_map(numbers).collect();
-    let mut all = vec![0.0; mine.len() * comm.size()];
-    comm.all_gather(&mine, &mut all)?;
+    let all = comm.gathered(&mine)?;
     let pass = |numbers: &[f64; NUMBERS]| {
         let [work, chunk, micro, start, end, live, bytes] = *numbers;
         let op = Op {

@@ -2,7 +2,7 @@
 
 use super::measured::{Measured, message_bytes};
 use super::predicted::{Predicted, pipeline_of};
-use kit::show::{Chart, Screen, bytes_decimal, gantt, percent, table, thousands};
+use kit::show::{Chart, Screen, bytes_decimal, explained, gantt, percent, table, thousands};
 use kit::{Checks, report};
 use shardlab::launch;
 use shardlab::parallel::Strategy;
@@ -136,11 +136,10 @@ pub fn holdings(
             bytes_decimal(bytes),
         ]
     };
-    let rows: Vec<Vec<String>> = measured.peaks().iter().enumerate().map(row).collect();
     table(
         screen,
         &["rank", "layers", "parameters", "live, by list", "live, measured", "their bytes"],
-        &rows,
+        measured.peaks().iter().enumerate().map(row),
     )
 }
 
@@ -166,11 +165,10 @@ pub fn compared(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
             bytes_decimal(most),
         ]
     };
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     let heads = ["schedule", "step", "measured", "bubble", "measured", "live by rank", "most"];
     let words = "Step and bubble are predicted, then measured. Live: chunks' activations that each rank keeps at once; /2: of \
                  half of its layers. Most: their bytes on the rank that keeps most.";
-    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(words, 2))
+    explained(screen, &heads, all.iter().map(row), words)
 }
 
 /// The same schedule with all activations kept, and with some computed twice.
@@ -191,13 +189,9 @@ pub fn recomputed(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
             screen.seconds(measured.makespan()),
         ]
     };
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     let heads = ["a rank keeps", "at most", "forward pass", "backward pass", "step"];
-    format!(
-        "{}\n{}",
-        table(screen, &heads, &rows),
-        screen.wrap("at most: on the rank that keeps most. Passes: the mean of all ranks.", 2)
-    )
+    let words = "at most: on the rank that keeps most. Passes: the mean of all ranks.";
+    explained(screen, &heads, all.iter().map(row), words)
 }
 
 /// A schedule's name with its chunks and groups.

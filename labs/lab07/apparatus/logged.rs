@@ -1,7 +1,7 @@
 //! The job of a real log: Megatron-LM on 8 GPUs, June 2025. The book lists it among its sources.
 
 use super::report::{Job, MEGABYTE, Memory};
-use kit::show::{Screen, folded, table, thousands};
+use kit::show::{Screen, explained, folded, thousands};
 use shardlab::launch;
 use shardlab::mesh::Coordinates;
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Work};
@@ -108,7 +108,6 @@ pub fn below_the_estimate(screen: &Screen) -> String {
         let counted = thousands(job.parameters(stage));
         vec![ranks, counted, in_mb(held), in_mb(allocated), in_mb(allocated - held)]
     };
-    let rows: Vec<Vec<String>> = (0..job.sizes.pipeline).map(row).collect();
     let moments = BytesEach { optimizer: HELD.optimizer + 8, ..HELD };
     let words = format!(
         "In MB (2^20 bytes), after iteration 1. The rest is a whole number of MB, or a quarter more, and 5 kB: buffers, which \
@@ -122,7 +121,7 @@ pub fn below_the_estimate(screen: &Screen) -> String {
         moments.on_a_rank(1)
     );
     let head = ["ranks", "parameters", "x 12 bytes", "allocated", "the rest"];
-    format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
+    explained(screen, &head, (0..job.sizes.pipeline).map(row), &words)
 }
 
 /// Bytes that a pass through one layer keeps until its backward pass, with selective
@@ -177,20 +176,15 @@ pub fn schedule_from_memory(screen: &Screen) -> String {
         row.extend(groups.map(|group| by_the_schedule(&job, stage, group).to_string()));
         row
     };
-    let rows: Vec<Vec<String>> = (0..job.sizes.pipeline).map(row).collect();
     let head = ["ranks\n", "peak -\nallocated", "logits\n", "passes\n", "the\nrest"];
-    let head: Vec<String> = head
-        .map(String::from)
-        .into_iter()
-        .chain(groups.map(|group| format!("in groups\nof {group}")))
-        .collect();
-    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    let mut head = head.map(String::from).to_vec();
+    head.extend(groups.map(|group| format!("in groups\nof {group}")));
     let words = format!(
         "In MB. A pass keeps s b h (10 + 24/t) bytes = {} MB until its backward pass. The last two columns: the passes that \
          Megatron-LM's order would keep.",
         in_mb(kept_by_a_pass(&job))
     );
-    format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
+    explained(screen, &head, (0..job.sizes.pipeline).map(row), &words)
 }
 
 /// Rebuilds the log of a real job, shows why its memory lies below its estimate, and what its

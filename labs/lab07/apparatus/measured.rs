@@ -4,7 +4,7 @@ use super::plan::Plan;
 use super::report::{Iteration, Memory, times};
 use anyhow::Result;
 use kit::parity::{self, Trained};
-use kit::show::{Screen, bytes_decimal, significant, table, thousands};
+use kit::show::{Screen, bytes_decimal, explained, significant, table, thousands};
 use kit::{Checks, report, steady};
 use shardlab::comm::{Comm, CommTraffic, Reduce};
 use shardlab::difference::largest_relative_difference;
@@ -119,8 +119,7 @@ impl Figures {
 /// Collects all ranks' measurements, on every rank.
 pub fn collect(mesh: &Mesh, measured: &Measured, params: &Params) -> Result<Run> {
     let world = mesh.world();
-    let mut figures = vec![0.0; Figures::N * world.size()];
-    world.all_gather(&Figures::of(measured).0, &mut figures)?;
+    let figures = world.gathered(&Figures::of(measured).0)?;
     let figures = figures.chunks_exact(Figures::N).map(|one| {
         let mut all = [0.0; Figures::N];
         all.copy_from_slice(one);
@@ -129,8 +128,7 @@ pub fn collect(mesh: &Mesh, measured: &Measured, params: &Params) -> Result<Run>
     let mut losses = measured.losses.clone();
     mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
     let steps = measured.norms.len();
-    let mut norms = vec![0.0; steps * world.size()];
-    world.all_gather(&measured.norms, &mut norms)?;
+    let norms = world.gathered(&measured.norms)?;
     let norms = norms.chunks_exact(steps.max(1)).map(<[f64]>::to_vec).collect();
     let same_copies = same_copies(world, params)?;
     Ok(Run {
@@ -157,13 +155,11 @@ fn same_copies(world: &Comm, params: &Params) -> Result<bool> {
         [name, hash(&|hasher| bits.hash(hasher))]
     };
     let mut mine: Vec<u64> = params.specs().iter().flat_map(|spec| fragment(spec)).collect();
-    let mut most = [mine.len() as u64];
-    world.all_reduce(&mut most, Reduce::Max)?;
-    mine.resize(most[0] as usize, 0); // ranks hold different numbers of parameters
-    let mut all = vec![0; mine.len() * world.size()];
-    world.all_gather(&mine, &mut all)?;
+    let most = world.reduced(mine.len() as u64, Reduce::Max)?;
+    mine.resize(most as usize, 0); // ranks hold different numbers of parameters
     let mut seen = HashMap::new();
-    Ok(all
+    Ok(world
+        .gathered(&mine)?
         .chunks_exact(2)
         .all(|pair| *seen.entry(pair[0]).or_insert(pair[1]) == pair[1]))
 }
@@ -218,11 +214,7 @@ impl Run {
         screen.least_is_best(&mut rows, 4, &bytes);
         let head = ["axis", "groups of ranks", "calls", "predicted", report::counted(), "in calls"];
         let words = "Calls of a rank per step, and the bytes that it sends: the mean over ranks.";
-        format!(
-            "{}\n{}",
-            table(screen, &head[..if waits { 6 } else { 5 }], &rows),
-            screen.wrap(words, 2)
-        )
+        explained(screen, &head[..if waits { 6 } else { 5 }], &rows, words)
     }
 
     /// The groups of ranks along an axis, in words.
@@ -250,21 +242,12 @@ impl Run {
     pub fn steps(&self, screen: &Screen, one: &Trained) -> String {
         let row = |step: usize| {
             let of = |all: &[f64]| all.get(step).map_or(String::new(), |x| format!("{x:.6}"));
-            vec![
-                (step + 1).to_string(),
-                of(&self.losses),
-                of(&one.losses),
-                of(&self.norms[0]),
-                of(&one.norms),
-            ]
+            let step = (step + 1).to_string();
+            [step, of(&self.losses), of(&one.losses), of(&self.norms[0]), of(&one.norms)]
         };
-        let last = one.losses.len().saturating_sub(1);
-        let rows: Vec<Vec<String>> = if last > 0 {
-            vec![row(0), row(last)]
-        } else {
-            vec![row(0)]
-        };
-        table(screen, &["step", "loss", "of 1 rank", "gradient norm", "of 1 rank"], &rows)
+        let last = Some(one.losses.len().saturating_sub(1)).filter(|last| *last > 0);
+        let rows = std::iter::once(0).chain(last).map(row);
+        table(screen, &["step", "loss", "of 1 rank", "gradient norm", "of 1 rank"], rows)
     }
 
     /// How many of the first losses are to be compared with one rank's.

@@ -1,7 +1,7 @@
 //! Predicts what each rank holds and sends, before any rank has started.
 
 use super::report::Job;
-use kit::show::{Screen, bytes_decimal, table, thousands};
+use kit::show::{Screen, bytes_decimal, explained, thousands};
 use shardlab::mesh::{Axis, Layout};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Instruction, Pipeline};
@@ -246,7 +246,6 @@ impl Plan {
                 to(Axis::Data, sent.data),
             ]
         };
-        let rows: Vec<Vec<String>> = (0..self.strategy.ranks().min(SHOWN)).map(row).collect();
         let head = ["rank", "d p t", "layers", "heads", "parameters", "tensor", "pipeline", "data"];
         let more = self.strategy.ranks().saturating_sub(SHOWN);
         let more = if more > 0 {
@@ -257,6 +256,6 @@ impl Plan {
         let words = format!(
             "{more}d p t: data, pipeline, tensor. Last columns: partners and bytes sent per step."
         );
-        format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
+        explained(screen, &head, (0..self.strategy.ranks().min(SHOWN)).map(row), &words)
     }
 }

@@ -66,9 +66,7 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts>
     let mut mine = vec![bad as u64, moved as u64, if unique { next as u64 } else { 0 }];
     mine.extend(run.steps.iter().map(|step| u64::from(step.outcome.loss().is_some())));
     // A rank that skipped alone has made as many steps.
-    let mut all = vec![0; mine.len() * comm.size()];
-    comm.all_gather(&mine, &mut all)?;
-    let agree = all.chunks_exact(mine.len()).all(|rank| rank == mine);
+    let agree = comm.gathered(&mine)?.chunks_exact(mine.len()).all(|rank| rank == mine);
     Ok(Counts {
         taken,
         bad,

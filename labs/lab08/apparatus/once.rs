@@ -134,8 +134,7 @@ pub(super) fn say_line(job: &Job, interval: &mut Interval, counters: &Counters) 
 /// Compares the ranks' steps, after a step in which they have averaged their gradients. Returns
 /// whether they are different, and says so on rank 0. All ranks call it.
 fn tell_apart(job: &Job, comm: &Comm, step: usize) -> Result<bool> {
-    let mut steps = vec![0; comm.size()];
-    comm.all_gather(&[step as u64], &mut steps)?;
+    let steps = comm.gathered(&[step as u64])?;
     let apart = steps.iter().any(|&other| other != steps[0]);
     if apart && comm.rank() == 0 {
         let of_ranks: Vec<String> = steps.iter().map(u64::to_string).collect();

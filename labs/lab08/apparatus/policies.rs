@@ -30,7 +30,7 @@ pub fn compared(job: &Job, ranges: &Ranges, all: &[(&str, &Run, Counts)]) -> Str
         &next,
         "loss on\nvalidation",
     ];
-    table(&job.screen, &header, &all.iter().map(row).collect::<Vec<_>>())
+    table(&job.screen, &header, all.iter().map(row))
 }
 
 /// Both curves in one plot. The second begins where the run was resumed.

@@ -119,10 +119,9 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
 /// checkpoints. All ranks call it.
 fn loaded(job: &Job, all: &Checkpoints, sent: u64, rejected: usize) -> Result<String> {
     let here = all.bytes_read.get() as u64;
-    let mut read = [here];
-    all.comm.all_reduce(&mut read, Reduce::Sum)?;
+    let read = all.comm.reduced(here, Reduce::Sum)?;
     let [here, elsewhere, sent] =
-        [here, read[0] - here, sent].map(|bytes| bytes_decimal(bytes as f64));
+        [here, read - here, sent].map(|bytes| bytes_decimal(bytes as f64));
     let (of, how) = if job.strategy.zero == Stage::Ddp {
         ("one file for all ranks", "broadcast it:")
     } else {

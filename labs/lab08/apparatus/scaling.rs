@@ -15,7 +15,7 @@ use crate::skipping::{
 use anyhow::Result;
 use kit::Checks;
 use kit::show::{Plot, Screen, Series, folded, table, thousands};
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Reduce};
 use shardlab::train::{Diverged, Setup, all_hashes};
 use std::time::Instant;
 
@@ -164,10 +164,8 @@ fn rules(screen: &Screen) -> String {
         STEPS.chars().map(after).collect()
     };
     let row = |(name, rule): (&str, ScalerRule)| [vec![name.to_string()], exponents(rule)].concat();
-    let steps: Vec<String> = STEPS.chars().map(String::from).collect();
-    let header: Vec<&str> = std::iter::once("log2, window 4")
-        .chain(steps.iter().map(String::as_str))
-        .collect();
+    let mut header = vec!["log2, window 4".to_string()];
+    header.extend(STEPS.chars().map(String::from));
     let rows = [
         ("Megatron-LM", ScalerRule::Megatron),
         ("DeepSpeed to 0.17.0", ScalerRule::DeepSpeed0170),
@@ -186,9 +184,8 @@ fn one_rank_overflows(comm: &Comm, flags: &ScalingFlags) -> Result<usize> {
         1.0
     };
     let mut scaler = LossScaler::new(flags.config());
-    let mut all = vec![0u8; comm.size()];
-    comm.all_gather(&[u8::from(scaler.judge(comm, norm, 1.0)?.is_none())], &mut all)?;
-    Ok(all.iter().map(|refused| usize::from(*refused)).sum())
+    let refused = u64::from(scaler.judge(comm, norm, 1.0)?.is_none());
+    Ok(comm.reduced(refused, Reduce::Sum)? as usize)
 }
 
 /// Below the norms of the first steps, so that all of them are clipped.

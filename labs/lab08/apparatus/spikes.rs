@@ -243,10 +243,7 @@ pub fn show(screen: &Screen, spikes: &[Spike], path: &Path) -> String {
     };
     let header = ["steps to skip", "highest loss", "median before", "limit"];
     let found = screen.row("spikes", &format!("in {}, found by --find-spikes", path.display()));
-    format!(
-        "{found}\n{}",
-        table(screen, &header, &spikes.iter().map(row).collect::<Vec<_>>())
-    )
+    format!("{found}\n{}", table(screen, &header, spikes.iter().map(row)))
 }
 
 /// Prints the spikes in a metrics file, and the flag that skips them.

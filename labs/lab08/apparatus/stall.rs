@@ -128,9 +128,7 @@ fn timed<T>(comm: &Comm, call: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
     comm.barrier()?;
     let start = Instant::now();
     let result = call()?;
-    let mut seconds = [start.elapsed().as_secs_f64()];
-    comm.all_reduce(&mut seconds, Reduce::Max)?;
-    Ok((seconds[0], result))
+    Ok((comm.reduced(start.elapsed().as_secs_f64(), Reduce::Max)?, result))
 }
 
 fn median(values: &[f64]) -> f64 {

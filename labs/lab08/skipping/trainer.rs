@@ -161,9 +161,7 @@ impl<'a> SkippingTrainer<'a> {
         let comm = training.mesh.world().clone();
         let clip = training.config.clip;
         let norm = training.zero.norm()?;
-        let mut loss = [own];
-        comm.all_reduce(&mut loss, Reduce::Mean)?;
-        let loss = loss[0];
+        let loss = comm.reduced(own, Reduce::Mean)?;
         let (grad_norm, factor) = match &mut self.scaler {
             None => (norm, None),
             Some(scaler) => match scaler.judge(&comm, norm, clip)? {

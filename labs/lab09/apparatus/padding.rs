@@ -42,7 +42,6 @@ pub fn tables(screen: &Screen) -> String {
     let small = Flat { numel: 10, ranks: 4 };
     let source = Flat { numel: SOURCES[0].1, ranks: 768 };
     let table = |flat: Flat, ranks: &[usize]| {
-        let rows: Vec<Vec<String>> = ranks.iter().map(|&rank| row(flat, rank)).collect();
         let heads = [
             "rank\n",
             "elements\n",
@@ -50,7 +49,7 @@ pub fn tables(screen: &Screen) -> String {
             "recorded by\nthe old rule",
             "slice - recorded\npadding",
         ];
-        table(screen, &heads, &rows)
+        table(screen, &heads, ranks.iter().map(|&rank| row(flat, rank)))
     };
     format!(
         "  10 elements on 4 ranks: {}\n{}\n\n  65 layer norms x 4,096 on 768 ranks: {}\n{}",

@@ -1,6 +1,6 @@
 //! The life of a large model in four stages, and what each costs in FLOPs.
 
-use kit::show::{Screen, significant, table, thousands};
+use kit::show::{Screen, explained, significant, thousands};
 use shardlab::plan::ModelShape;
 
 /// Training tokens per parameter of a compute-optimal model (Hoffmann et al., arXiv 2203.15556).
@@ -49,14 +49,13 @@ pub fn life_cycle(screen: &Screen, name: &str, shape: &ModelShape) -> String {
         }
         cells
     };
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     let words = format!(
         "{name}, N = {} parameters. Data costs work that is not the model's. Not tried here: emergent abilities, which need \
          models a thousand times this lab's, and alignment, which needs people's judgements of answers.",
         thousands(shape.parameters())
     );
     let head = ["stage", "what", "per token", "FLOPs", "share"];
-    format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
+    explained(screen, &head, all.iter().map(row), &words)
 }
 
 #[cfg(test)]

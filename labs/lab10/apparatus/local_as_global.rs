@@ -40,9 +40,7 @@ pub fn local_as_global(
     let lengths = on_ranks(ranks, options, |comm| {
         let walked = walked(sequences / comm.size(), sequences, micro_batches);
         let mine: Vec<u64> = walked.iter().map(|micro| micro.len() as u64).collect();
-        let mut all = vec![0; mine.len() * comm.size()];
-        comm.all_gather(&mine, &mut all)?;
-        Ok(all)
+        Ok(comm.gathered(&mine)?)
     })?;
     if !launch::is_first_process() {
         return Ok(Vec::new());
@@ -50,16 +48,12 @@ pub fn local_as_global(
     let own = sequences / ranks;
     let each = vec![right.to_string(); micro_batches].join(" ");
     let of_ranks: Vec<&[u64]> = lengths.chunks_exact(micro_batches).collect();
-    let rows: Vec<Vec<String>> = of_ranks
-        .iter()
-        .enumerate()
-        .map(|(rank, lengths)| {
-            let lengths: Vec<String> = lengths.iter().map(u64::to_string).collect();
-            vec![rank.to_string(), own.to_string(), each.clone(), lengths.join(" ")]
-        })
-        .collect();
+    let rows = of_ranks.iter().enumerate().map(|(rank, lengths)| {
+        let lengths: Vec<String> = lengths.iter().map(u64::to_string).collect();
+        [rank.to_string(), own.to_string(), each.clone(), lengths.join(" ")]
+    });
     let head = ["rank", "sequences", "micro-batches of", "walked as the global batch"];
-    screen.say(table(screen, &head, &rows));
+    screen.say(table(screen, &head, rows));
     screen.say("");
     let empty: Vec<usize> = of_ranks
         .iter()

@@ -197,8 +197,8 @@ pub fn throughput(screen: &Screen, all: &[(Candidate, Measured)]) -> String {
         cells.extend(rates.map(|rate| thousands(rate as u64)));
         cells
     };
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    let table = table(screen, &["tokens/s", "", "training", "prefill", "decode"], &rows);
+    let table =
+        table(screen, &["tokens/s", "", "training", "prefill", "decode"], all.iter().map(row));
     let slow: Vec<&Candidate> = slow.into_iter().map(|(strategy, _)| strategy).collect();
     format!("{table}{}", not_timed(screen, &slow))
 }

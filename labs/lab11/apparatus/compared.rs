@@ -1,7 +1,7 @@
 //! The planner beside published runs.
 
 use kit::Checks;
-use kit::show::{Plot, Screen, Series, significant, table};
+use kit::show::{Plot, Screen, Series, explained, significant, table};
 use planner::cell;
 use planner::published::{Run, sources};
 use planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out};
@@ -57,9 +57,8 @@ pub fn published(screen: &Screen) -> String {
             compared().iter().filter(|(run, _)| run.source == source.id).collect();
         lines.push(String::new());
         lines.push(screen.wrap(&format!("{}: {}", source.id, source.title), 2));
-        let rows: Vec<Vec<String>> = such.iter().map(|(run, error)| row(run, *error)).collect();
         let head = ["model", "on", "t p d", "again", "source", "planner", "", "step"];
-        lines.push(table(screen, &head, &rows));
+        lines.push(table(screen, &head, such.iter().map(|(run, error)| row(run, *error))));
     }
     lines.push(String::new());
     lines.push(errors_by_kind(screen));
@@ -142,5 +141,5 @@ fn errors_by_kind(screen: &Screen) -> String {
          table 4) and to products that others measured, not to these runs. median: how far off, without the sign. held out: runs \
          inside the range that the other publications give, of those of such plans from 10 runs and 3 publications on, and else of all; \
          width: the range's in the median, as a part of the prediction.";
-    format!("{}\n{}", table(screen, &head, &rows), screen.wrap(words, 2))
+    explained(screen, &head, &rows, words)
 }

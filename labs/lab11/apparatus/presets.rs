@@ -30,7 +30,7 @@ pub fn presets(screen: &Screen) -> String {
         table(screen, &["device", "memory", "TFLOP/s", "bandwidth", "source"], &devices),
         screen.wrap(words, 2),
         String::new(),
-        table(screen, &["network", "links, in one direction", "source"], &networks.collect::<Vec<_>>()),
+        table(screen, &["network", "links, in one direction", "source"], networks),
         screen.wrap("Latencies: NCCL's cost model. Yours: --help-cluster > mine.toml, then --cluster mine.toml", 2),
     ]
     .join("\n")

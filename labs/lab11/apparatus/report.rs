@@ -134,7 +134,6 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
         row.extend([likely::seconds(Made::Benchmark, plan), percent(cost.mfu)]);
         row
     };
-    let rows: Vec<Vec<String>> = shown.iter().map(|plan| row(plan)).collect();
     let words = format!(
         "The search: {} strategies, {} fit. {}, by probably's middle:",
         thousands(found.search.considered as u64),
@@ -153,7 +152,7 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
     let may_win = |row: usize| Accuracy::known().may_win(shown[row], &all);
     let mut lines = vec![
         screen.wrap(&words, 2),
-        ranked(screen, &head, &rows, may_win),
+        ranked(screen, &head, shown.iter().map(|plan| row(plan)), may_win),
         screen.wrap(&format!("* may be fastest; {probably}"), 2),
     ];
     let leaves = |plan: &&Plan| found.job.leaves_node(plan.strategy.tensor);

@@ -42,7 +42,7 @@ pub fn attending(
     };
     let qkv = numbers(config.seed, row);
     let dy = numbers(config.seed + 1, shape.embd);
-    let mut most = [0.0];
+    let mut most = 0.0;
     // The first turn also leaves buffers that are kept.
     for _ in 0..2 {
         let qkv = Activation::start(qkv.clone(), (sequences, mine, row))?;
@@ -51,8 +51,7 @@ pub fn attending(
             attention.attend(qkv, &heads, &pass, "attention")?.backward(dy, None)
         });
         done?;
-        most = [peak as f64];
+        most = peak as f64;
     }
-    group.all_reduce(&mut most, Reduce::Max)?;
-    Ok(most[0])
+    Ok(group.reduced(most, Reduce::Max)?)
 }

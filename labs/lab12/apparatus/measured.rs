@@ -4,7 +4,7 @@ use super::{Break, OneRank, Packed, Probed, attending, break_pass, probe};
 use anyhow::Result;
 use kit::parity::{farthest, stored_gradients};
 use kit::progress;
-use kit::show::{Screen, bar_to_scale, bytes_decimal, table, thousands};
+use kit::show::{Screen, bar_to_scale, bytes_decimal, explained, rows_of, thousands};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::parallel::Strategy;
 use shardlab::tensor::IGNORED;
@@ -55,7 +55,7 @@ pub fn measure(
         sent: [0.0; 2],
         activations: 0.0,
         attending: attending(&group, strategy, config, &packed, text)?,
-        tokens: vec![0; world.size()],
+        tokens: Vec::new(),
         probed: probe(&training, config, (&packed, broken), text)?,
     };
     // The first step also leaves buffers that are not the step's: the second counts activations.
@@ -75,8 +75,7 @@ pub fn measure(
         if step == 0 {
             let counts = |&&target: &&u32| target != IGNORED;
             let targets = passes.iter().flat_map(|(batch, _)| &batch.targets);
-            let mine = [targets.filter(counts).count() as u64];
-            world.all_gather(&mine, &mut measured.tokens)?;
+            measured.tokens = world.gathered(&[targets.filter(counts).count() as u64])?;
             let found = stored_gradients(&params);
             (measured.gradients, measured.farthest) = farthest(&params, &found, &one.gradients);
             measured.norm = training.zero.norm()? / one.grad_norm;
@@ -115,26 +114,21 @@ pub fn compared(screen: &Screen, config: &Config, one: &OneRank, all: &[Measured
     let activations = |bytes: f64| {
         format!("{} {}", bar_to_scale(screen, bytes, most, most, 6), bytes_decimal(bytes))
     };
-    let mut rows = vec![
-        vec!["keeps".to_string(), activations(most)],
-        vec!["attending".to_string(), bytes_decimal(one.attending)],
-        vec!["sends".to_string(), "-".to_string()],
+    let mut columns = vec![vec![
+        activations(most),
+        bytes_decimal(one.attending),
+        "-".to_string(),
+        thousands(all.first().map_or(0, |one| one.tokens.iter().sum())),
+    ]];
+    columns.extend(all.iter().map(|measured| {
         vec![
-            "targets".to_string(),
-            thousands(all.first().map_or(0, |one| one.tokens.iter().sum())),
-        ],
-    ];
-    for measured in all {
-        let cells = [
             activations(measured.activations),
             bytes_decimal(measured.attending),
             bytes_decimal(measured.sent[0] + measured.sent[1]),
             targets(&measured.tokens),
-        ];
-        for (row, cell) in rows.iter_mut().zip(cells) {
-            row.push(cell);
-        }
-    }
+        ]
+    }));
+    let names = ["keeps", "attending", "sends", "targets"];
     let mut heads = vec!["each rank", "1 rank"];
     heads.extend(all.iter().map(|measured| measured.strategy.exchange.name()));
     let words = format!(
@@ -143,5 +137,5 @@ pub fn compared(screen: &Screen, config: &Config, one: &OneRank, all: &[Measured
         config.shape.layers,
         screen.either("c²", "c^2")
     );
-    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
+    explained(screen, &heads, rows_of(&names, &columns), &words)
 }

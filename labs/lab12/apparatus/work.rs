@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kit::machine::one_by_one;
-use kit::show::{Screen, bar_to_scale, significant, table, thousands};
+use kit::show::{Screen, bar_to_scale, explained, significant, thousands};
 use shardlab::comm::Comm;
 use shardlab::data::Uniform;
 use shardlab::model::Heads;
@@ -139,16 +139,12 @@ pub fn draw(screen: &Screen, all: &[Work]) -> String {
             .collect::<Vec<String>>()
     };
     let name = |rank: usize| if bars { format!("rank {rank}") } else { rank.to_string() };
-    let names: Vec<String> = (0..ranks).map(name).collect();
-    let heads: Vec<&str> = std::iter::once(if bars { "work" } else { "work, rank" })
-        .chain(names.iter().map(String::as_str))
-        .chain(["slowest"])
-        .collect();
+    let mut heads = vec![if bars { "work" } else { "work, rank" }.to_string()];
+    heads.extend((0..ranks).map(name).chain(["slowest".to_string()]));
     let words = format!(
         "FLOPs beside the mean. One document of {} tokens: (2c-1)/c = {} at most.",
         thousands(all[0].load.length as u64),
         significant((2.0 * ranks as f64 - 1.0) / ranks as f64, 3),
     );
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
+    explained(screen, &heads, all.iter().map(row), &words)
 }

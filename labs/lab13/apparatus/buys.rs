@@ -123,9 +123,8 @@ pub fn show(screen: &Screen, models: &[Trained]) {
         plot = plot.series(Series::line(&model.name, points));
     }
     screen.say(format!("{}\n", plot.render(screen)));
-    let rows: Vec<Vec<String>> = models.iter().map(|model| model.row(dense)).collect();
     let heads = ["model", "parameters", "of a token", "equal FLOPs", "equal time", "a step"];
-    screen.say(table(screen, &heads, &rows));
+    screen.say(table(screen, &heads, models.iter().map(|model| model.row(dense))));
     let words = "Validation losses: mean over seeds, lowest to highest. Equal FLOPs: after as many \
                  steps as the dense model. Equal time: after as many seconds, on a line between \
                  evaluations. A step: its time beside a dense one's.";

@@ -141,11 +141,10 @@ impl Job<'_> {
         }
         let seconds = begun.elapsed().as_secs_f64();
 
-        let mut loss = [training.loss(&ran)?];
-        training.mesh.group(Axis::Data).all_reduce(&mut loss, Reduce::Mean)?;
+        let loss = training.loss(&ran)?;
+        let loss = training.mesh.group(Axis::Data).reduced(loss, Reduce::Mean)?;
         let seen = Seen::of(training, balances());
-        let mut balancing = [seen.balancing];
-        world.all_reduce(&mut balancing, Reduce::Sum)?;
+        let balancing = world.reduced(seen.balancing, Reduce::Sum)?;
         // Each tensor rank has seen the same, and each data rank has its part of the mean.
         let tensor = training.tensor.group().size() as u64;
         let layers = expert_layers(&self.config.shape);
@@ -164,8 +163,8 @@ impl Job<'_> {
             all[number..].try_into()?;
         let all = &all[..number];
         Ok(Taken {
-            loss: loss[0],
-            balancing: balancing[0] * training.strategy.pipeline as f64 / world.size() as f64,
+            loss,
+            balancing: balancing * training.strategy.pipeline as f64 / world.size() as f64,
             norm: 0.0,
             copies: all
                 .chunks(number / layers)
@@ -208,13 +207,12 @@ impl Taken {
     /// # Errors
     /// If a collective fails.
     pub fn add_bytes(&mut self, training: &Training, world: &Comm, before: u64) -> Result<()> {
-        let mut sent = [world.total_traffic().bytes - before];
+        let sent = world.total_traffic().bytes - before;
         let zero = &training.zero;
-        let mut averages = [zero.bytes_a_step() - zero.norm_bytes() as f64];
-        world.all_reduce(&mut sent, Reduce::Sum)?;
-        world.all_reduce(&mut averages, Reduce::Sum)?;
-        self.all_sent += sent[0];
-        self.averages = averages[0] + norm_bytes(&training.strategy);
+        let averages = zero.bytes_a_step() - zero.norm_bytes() as f64;
+        self.all_sent += world.reduced(sent, Reduce::Sum)?;
+        let averages = world.reduced(averages, Reduce::Sum)?;
+        self.averages = averages + norm_bytes(&training.strategy);
         Ok(())
     }
 }

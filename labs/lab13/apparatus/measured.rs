@@ -34,7 +34,6 @@ pub fn measure(job: &Job, strategy: &Strategy, world: &Comm, one: &OneRank) -> R
     let params = params(&watched.training);
     let found = stored_gradients(params);
     let (gradients, farthest) = farthest(params, &found, &one.gradients);
-    let mut most = [gradients];
-    world.all_reduce(&mut most, Reduce::Max)?;
-    Ok(Measured { strategy: *strategy, taken, gradients: most[0], farthest })
+    let gradients = world.reduced(gradients, Reduce::Max)?;
+    Ok(Measured { strategy: *strategy, taken, gradients, farthest })
 }

@@ -53,10 +53,10 @@ pub fn resumed(job: &Job, strategy: &Strategy, world: &Comm, dir: &Path) -> Resu
         }
     }
     let differs = |range: Range<usize>| !same_bits(&saved[range.clone()], &loaded[range]);
-    let mut lost = [specs.iter().filter(|spec| differs(spec.range())).count() as u64];
-    world.all_reduce(&mut lost, Reduce::Sum)?;
+    let lost = specs.iter().filter(|spec| differs(spec.range())).count() as u64;
+    let lost = world.reduced(lost, Reduce::Sum)?;
     drop(checkpoints);
-    Ok(lost[0] as usize)
+    Ok(lost as usize)
 }
 
 /// A folder that goes when this does, also where a disk was full.

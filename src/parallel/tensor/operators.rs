@@ -89,9 +89,8 @@ impl Operator {
             }
             // A rank's part of a collective is contiguous; its slices of several sequences are not.
             Operator::Gather => {
-                let mut parts = zeros();
                 let mut y = zeros();
-                group.all_gather(&T::narrowed(x), &mut parts).map_err(Error::wrap)?;
+                let parts = group.gathered(&T::narrowed(x)).map_err(Error::wrap)?;
                 exchange_axes(&parts, [ranks, dims[0]], &mut y);
                 y
             }

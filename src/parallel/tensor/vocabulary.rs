@@ -64,8 +64,7 @@ impl Exit for VocabularyHead {
         let local = self.local(x, pass)?;
         let (sequences, length, columns) = local.dims3()?;
         let n = sequences * length;
-        let mut all = vec![0.0; n * columns * group.size()];
-        group.all_gather(local.numbers(), &mut all).map_err(Error::wrap)?;
+        let all = group.gathered(local.numbers()).map_err(Error::wrap)?;
         let mut rows = vec![0.0; all.len()];
         exchange_axes(&all, [group.size(), n], &mut rows);
         // Padding is last.

@@ -238,9 +238,7 @@ impl Zero {
 
     /// Adds up the elements of all ranks of `group`.
     fn count(&mut self, group: &Comm) -> Result<()> {
-        let mut numel = [self.numel as u64];
-        group.all_reduce(&mut numel, Reduce::Sum)?;
-        self.numel = numel[0] as usize;
+        self.numel = group.reduced(self.numel as u64, Reduce::Sum)? as usize;
         Ok(())
     }
 
