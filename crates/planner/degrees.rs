@@ -1,8 +1,7 @@
 //! What a plan does with a strategy: the micro-batches and chunks that are tried, the layers of a
 //! pipeline rank, and a strategy in the words of a table.
 
-use shapes::strategy::Strategy;
-use shapes::strategy::{Offloaded, Recompute};
+use shapes::strategy::{Offloaded, Recompute, Strategy};
 
 /// The sequences of a micro-batch that are tried.
 pub const MICRO_BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];

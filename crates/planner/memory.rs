@@ -1,7 +1,6 @@
 //! All bytes that a rank holds.
 
-use crate::{Degrees, Offloaded, Recompute, Strategy};
-use crate::{Program, TrainingJob};
+use crate::{Degrees, Offloaded, Program, Recompute, Strategy, TrainingJob};
 use shapes::model::{Family, ModelShape};
 use shapes::strategy::Exchange;
 use shapes::{AttentionScores, BytesEach, DropoutMasks, Kept, zero_memory};

@@ -1,7 +1,6 @@
 //! The networks of big machines, beside the four on which lab01 predicts.
 
-use shapes::network::Network;
-use shapes::network::{NETWORK, NVLINK};
+use shapes::network::{NETWORK, NVLINK, Network};
 
 /// Ranks and cards of a node, latency in µs and bandwidth in GB/s within a node and between nodes,
 /// from GPU to GPU and in one direction.

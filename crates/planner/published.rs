@@ -1,10 +1,9 @@
 //! Runs whose figures were published: what the planner is compared with. They are in
 //! `published.toml`, with their sources.
 
-use crate::model;
-use crate::refusal;
 use crate::{
     Cluster, Degrees, Device, MICRO_BATCHES, Overlap, Program, Strategy, TrainingJob, layer_flops,
+    model, refusal,
 };
 use serde::Deserialize;
 use shapes::BytesEach;

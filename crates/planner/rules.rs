@@ -4,8 +4,7 @@
 //! Strategy". The source says "fast" without a number. Here a network is fast if ZeRO-3 (between
 //! nodes) or tensor ranks (within a node) wait for it for less than a quarter of their step.
 
-use crate::Search;
-use crate::{Degrees, Offloaded, Plan, Recompute, Stage, Strategy, Time, TrainingJob};
+use crate::{Degrees, Offloaded, Plan, Recompute, Search, Stage, Strategy, Time, TrainingJob};
 use shapes::units::{bytes_decimal, percent, seconds};
 
 /// A question of the path, and its answer with the reason.

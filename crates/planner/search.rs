@@ -1,12 +1,10 @@
 //! All strategies that the planner knows for a job, ranked by tokens per second.
 
-use crate::Accuracy;
-use crate::USUAL_LENGTH;
 use crate::check::undivided;
 use crate::{
-    Degrees, MICRO_BATCHES, Offloaded, Plan, Program, Recompute, Stage, Strategy, TrainingJob,
+    Accuracy, Degrees, MICRO_BATCHES, Offloaded, Plan, Program, Recompute, Stage, Strategy,
+    TrainingJob, USUAL_LENGTH, fits, refusal,
 };
-use crate::{fits, refusal};
 use shapes::strategy::Exchange;
 
 /// The result of a search.

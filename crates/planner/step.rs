@@ -6,8 +6,7 @@
 //! pipeline waits for (p-1)/v micro-batches.
 
 use super::memory::{mlp_results, written};
-use crate::{Degrees, Offloaded, Recompute, Strategy};
-use crate::{Overlap, Program, TrainingJob};
+use crate::{Degrees, Offloaded, Overlap, Program, Recompute, Strategy, TrainingJob};
 use shapes::exposed;
 use shapes::model::ModelShape;
 use shapes::strategy::Exchange;

@@ -4,12 +4,10 @@
 //! Rajbhandari et al. (arXiv 1910.02054), section 7, for the data axis.
 
 use super::collective::{self, RankGroup};
-use crate::TrainingJob;
-use crate::{Degrees, Offloaded, Recompute, Strategy};
+use crate::{Degrees, Offloaded, Recompute, Strategy, TrainingJob};
 use serde::Serialize;
 use shapes::model::Portion;
-use shapes::strategy::Axis;
-use shapes::strategy::Exchange;
+use shapes::strategy::{Axis, Exchange};
 use shapes::{ZeroVolumes, zero_volumes};
 
 /// The bytes that one rank sends in a step along one axis.

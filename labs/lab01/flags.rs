@@ -10,9 +10,8 @@ use kit::{CommFlags, help};
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::error::BadInput;
-use shardlab::launch;
-use shardlab::named;
 use shardlab::plan::Network;
+use shardlab::{launch, named};
 use std::path::{Path, PathBuf};
 
 /// Collectives, taken apart: what each does, what it costs, and what if a rank is missing?

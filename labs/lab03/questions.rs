@@ -3,8 +3,7 @@
 use crate::flags::Args;
 use anyhow::{Result, ensure};
 use clap::Parser;
-use kit::parity;
-use kit::{Ask, Question};
+use kit::{Ask, Question, parity};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::difference::same_bits;

@@ -3,8 +3,7 @@
 use super::Break;
 use clap::{ArgGroup, Parser, ValueEnum};
 use kit::flags::{StrategyFlag, positive, without};
-use kit::help;
-use kit::{EvalFlags, LogFlags, RunFlags, Slowest, TrainFlags, ZeroFlags};
+use kit::{EvalFlags, LogFlags, RunFlags, Slowest, TrainFlags, ZeroFlags, help};
 use shardlab::error::BadInput;
 use shardlab::mesh::{Coordinates, Layout};
 use shardlab::parallel::Strategy;

@@ -3,8 +3,7 @@
 use super::{Break, pipeline_of};
 use clap::Parser;
 use kit::flags::{Preset, StrategyFlag, one_micro_step, one_of, positive, whole, without};
-use kit::help;
-use kit::{Order, RunFlags, TrainFlags};
+use kit::{Order, RunFlags, TrainFlags, help};
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Strategy;

@@ -6,9 +6,8 @@ use super::apparatus::{
 use super::flags::Args;
 use super::lesson;
 use anyhow::Result;
-use kit::OtherWork;
 use kit::trace::{self, Trace};
-use kit::{Checks, LabRun};
+use kit::{Checks, LabRun, OtherWork};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;

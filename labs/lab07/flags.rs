@@ -1,10 +1,8 @@
 //! The flags: of the lab, of three axes, and the mistakes.
 
 use clap::Parser;
-use kit::Order as Passes;
 use kit::flags::{StrategyFlag, one_micro_step, positive, whole, without};
-use kit::help;
-use kit::{RunFlags, Slowest, TrainFlags};
+use kit::{Order as Passes, RunFlags, Slowest, TrainFlags, help};
 use shardlab::error::BadInput;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Pipeline, Schedule};

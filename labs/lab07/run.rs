@@ -8,12 +8,11 @@ use kit::machine::{allocate_matmul_room, resident_memory};
 use kit::show::folded;
 use kit::trace::{self, Trace};
 use kit::{Checks, Footprint, LabRun, progress, report};
-use shardlab::allocator;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
-use shardlab::launch;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::train::{ComputedStep, Observer, Setup};
+use shardlab::{allocator, launch};
 use std::path::PathBuf;
 use std::time::Instant;
 

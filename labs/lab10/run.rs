@@ -7,9 +7,8 @@ use crate::apparatus::{
 use crate::flags::{Args, Break, LibraryFlags};
 use crate::lesson::compare_losses;
 use anyhow::Result;
-use kit::OtherWork;
 use kit::show::{self, complain, thousands};
-use kit::{Beside, Checks, LabRun, Peaks, report};
+use kit::{Beside, Checks, LabRun, OtherWork, Peaks, report};
 use shardlab::launch;
 use shardlab::parallel::zero::Stage;
 

@@ -6,8 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use kit::show::{bytes_decimal, seconds, thousands};
 use kit::{Ask, Question};
-use planner::{Cluster, Degrees, Device, Strategy, TrainingJob};
-use planner::{fits, model, too_large};
+use planner::{Cluster, Degrees, Device, Strategy, TrainingJob, fits, model, too_large};
 
 /// The first is asked before the run.
 pub const QUESTIONS: &[Ask] = &[prediction, on_slow_links];

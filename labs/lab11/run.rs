@@ -6,8 +6,7 @@ use crate::lesson::{compare_bytes, plans};
 use anyhow::Result;
 use kit::show::{Screen, above, complain};
 use kit::{Checks, Lesson};
-use planner::{Degrees, Stage, Strategy, TrainingJob};
-use planner::{EXAMPLE, Made, Refusal, fits, refusal};
+use planner::{Degrees, EXAMPLE, Made, Refusal, Stage, Strategy, TrainingJob, fits, refusal};
 use shardlab::error::BadInput;
 use shardlab::launch;
 

@@ -3,8 +3,7 @@
 use super::Break;
 use clap::{Parser, ValueEnum};
 use kit::flags::{StrategyFlag, one_micro_step, one_of, positive, whole, without};
-use kit::help;
-use kit::{RunFlags, TrainFlags};
+use kit::{RunFlags, TrainFlags, help};
 use shardlab::parallel::context::{Exchange, Slicing};
 use std::path::PathBuf;
 

@@ -3,8 +3,7 @@
 use super::apparatus::Break;
 use clap::{Parser, ValueEnum};
 use kit::flags::{StrategyFlag, is_not_negative, is_positive, number, positive, whole, without};
-use kit::help;
-use kit::{RunFlags, TrainFlags};
+use kit::{RunFlags, TrainFlags, help};
 use shardlab::model::{Auxiliary, Scope};
 use shardlab::plan::{self, Capacity, Drops, Groups, Selection};
 use std::path::PathBuf;

@@ -10,11 +10,10 @@
 //! [`Writing::finish`] waits for them.
 
 use super::agree::{agree, broadcast_bytes, broadcast_text};
-use super::files;
 use super::lock::Claim;
 use super::manifest::{FileEntry, Job, Manifest, Run, rank_file};
-use super::saves;
 use super::shard::{self, Shard};
+use super::{files, saves};
 use crate::comm::Comm;
 use crate::error::{BadInput, printable};
 use crate::parallel::Zero;

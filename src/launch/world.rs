@@ -1,9 +1,8 @@
 //! The world of a run's ranks: threads of this process, or processes of an MPI job.
 
-use super::MAX_RANKS;
 use super::launcher::{launched, unproven, variable};
 use super::machine::free_for;
-use super::{mpi, settings};
+use super::{MAX_RANKS, mpi, settings};
 use crate::error::BadInput;
 use crate::notice::complain;
 use std::sync::Once;

@@ -7,9 +7,8 @@
 //! completed the bucket. The rank then waits only for communication that the rest of the backward
 //! pass did not hide.
 
-use super::Averaged;
-use super::Replicas;
 use super::buckets::{Averaging, BUCKET, Reducer, Reduction, Target, flat_ranges};
+use super::{Averaged, Replicas};
 use crate::comm::algorithms::{self, Algorithm};
 use crate::comm::{self, Comm, Reduce};
 use crate::tensor::{Listener, Params, Stored};

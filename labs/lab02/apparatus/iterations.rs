@@ -4,10 +4,9 @@
 use super::mlp::MlpConfig;
 use super::profile::{Profile, Stamps};
 use anyhow::{Result, ensure};
-use kit::OtherWork;
 use kit::records::{Record, Records};
 use kit::show::{Plot, Screen, Series, general, thousands};
-use kit::{Clock, LogFlags, output, report, trace};
+use kit::{Clock, LogFlags, OtherWork, output, report, trace};
 use serde::Serialize;
 use shardlab::comm::Comm;
 use shardlab::launch;

@@ -2,9 +2,8 @@
 //! rank has its own batch).
 
 use anyhow::Result;
-use kit::machine;
 use kit::show::{Screen, thousands};
-use kit::{Journal, OtherWork};
+use kit::{Journal, OtherWork, machine};
 use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::parallel::Strategy;

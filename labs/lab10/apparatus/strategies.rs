@@ -2,12 +2,10 @@
 
 use super::benchmark::Measured;
 use super::config::{DsConfig, PipelineConfig};
-use kit::Checks;
-use kit::machine;
-use kit::parity;
 use kit::show::{
     Plot, Screen, Series, bar, bar_to_scale, bytes_decimal, significant, table, thousands,
 };
+use kit::{Checks, machine, parity};
 use shardlab::difference::largest_relative_difference;
 use shardlab::launch;
 use shardlab::mesh::Coordinates;

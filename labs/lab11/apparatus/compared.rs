@@ -2,9 +2,8 @@
 
 use kit::Checks;
 use kit::show::{Plot, Screen, Series, explained, significant, table};
-use planner::cell;
 use planner::published::{Run, sources};
-use planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out};
+use planner::{HeldOut, Made, PlanKind, cell, compared, errors_of, held_out};
 
 /// The largest mean error of a kind of plans, and their largest spread, that the check allows.
 const MEAN: f64 = 0.15;

@@ -3,8 +3,9 @@
 use super::likely;
 use super::report::{ending, memory, time, usable};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
-use planner::{Accuracy, Made, Refusal, explained, too_large};
-use planner::{AxisTraffic, Degrees, Strategy, TrainingJob};
+use planner::{
+    Accuracy, AxisTraffic, Degrees, Made, Refusal, Strategy, TrainingJob, explained, too_large,
+};
 
 /// The cost of a plan, on a screen; or why the job cannot use it.
 pub fn detail(

@@ -1,7 +1,6 @@
 //! The planner's answer for tools.
 
-use planner::TrainingJob;
-use planner::{Accuracy, Made, Plan};
+use planner::{Accuracy, Made, Plan, TrainingJob};
 use serde_json::{Value, json};
 
 /// The job and its plans, as one JSON object.

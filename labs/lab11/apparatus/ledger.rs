@@ -7,9 +7,8 @@
 use super::likely;
 use super::report::{Found, tokens as in_words};
 use kit::show::{Screen, bytes_decimal, percent, significant, thousands};
-use planner::Made;
 use planner::{
-    Degrees, Overlap, RankGroup, Recompute, Stage, Strategy, TrainingJob, bandwidth, gathers,
+    Degrees, Made, Overlap, RankGroup, Recompute, Stage, Strategy, TrainingJob, bandwidth, gathers,
     tokens_that_hide,
 };
 use shardlab::error::BadInput;

@@ -1,8 +1,7 @@
 //! What a prediction probably comes to, in words.
 
 use kit::show::{significant, thousands};
-use planner::Strategy;
-use planner::{Accuracy, Made, Plan};
+use planner::{Accuracy, Made, Plan, Strategy};
 
 /// From and to, as much longer than predicted as published runs of such plans took; nothing if none
 /// are known.

@@ -2,8 +2,7 @@
 
 use super::report::tokens;
 use kit::show::{Screen, bytes_decimal, significant, table};
-use planner::models;
-use planner::{Device, networks};
+use planner::{Device, models, networks};
 
 /// All names that --model, --device and --network know.
 pub fn presets(screen: &Screen) -> String {

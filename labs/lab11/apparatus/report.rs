@@ -2,8 +2,10 @@
 
 use super::likely;
 use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, thousands};
-use planner::{Accuracy, Decision, Made, Plan, Search, decide, search};
-use planner::{Degrees, Offloaded, Strategy, TrainingJob, cell};
+use planner::{
+    Accuracy, Decision, Degrees, Made, Offloaded, Plan, Search, Strategy, TrainingJob, cell,
+    decide, search,
+};
 
 /// A searched job.
 pub struct Found {
