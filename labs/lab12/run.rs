@@ -39,7 +39,8 @@ struct Lab {
 pub fn run(mut args: Args) -> Result<()> {
     let run = LabRun::of("lab12", &args.run)?;
     if args.show.is_some() {
-        return apparatus::show_bytes(&run.screen);
+        apparatus::show_bytes(&run.screen);
+        return Ok(());
     }
     let given = args.strategy.of_lab("lab12")?;
     let ranks = launch::ranks(given.map(|given| given.ranks()).or(args.ranks), 4)?;
@@ -120,13 +121,11 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm, checks: &mut Checks) -> Resul
     let text = &lab.corpus.train;
     kit::neighbours::warn(comm, &lab.strategy.layout())?;
     if lab.exchanges.is_empty() {
-        let taken = train(lab, comm)?;
-        if comm.rank() != 0 {
-            return Ok(());
+        let steps = train(lab, comm)?;
+        if comm.rank() == 0 {
+            screen.say("");
+            check_last(lab, one, &steps, checks)?;
         }
-        screen.say("");
-        check_training(lab, one, &taken, checks)?;
-        checks.wrote(taken.write(lab.args.metrics.as_deref()));
         return Ok(());
     }
     let watch = OtherWork::watch();
@@ -138,7 +137,7 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm, checks: &mut Checks) -> Resul
     }
     let work = work(lab, comm)?;
     let busy = watch.row(screen, launch::ranks_here(comm.size()));
-    let taken = match lab.args.broken {
+    let steps = match lab.args.broken {
         None => Some(train(lab, comm)?),
         Some(_) => None,
     };
@@ -167,19 +166,10 @@ fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm, checks: &mut Checks) -> Resul
     };
     let found = Found { measured, expected, work, asked };
     apparatus::check(checks, config, one, &found);
-    if let Some(taken) = &taken {
-        check_training(lab, one, taken, checks)?;
-        checks.wrote(taken.write(lab.args.metrics.as_deref()));
+    if let Some(steps) = &steps {
+        check_last(lab, one, steps, checks)?;
     }
     checks.end_with("More: --show bytes, --break stale-kv, --strategy dp=2,tp=2,cp=2,zero=1");
-    Ok(())
-}
-
-/// Checks the last training's losses.
-fn check_training(lab: &Lab, one: &OneRank, taken: &Taken, checks: &mut Checks) -> Result<()> {
-    let Lab { config, strategy, packed, .. } = lab;
-    let compared = apparatus::steady_steps(config, *packed, &lab.corpus.train, one, &taken.losses)?;
-    apparatus::check_training(checks, config, one, strategy, &taken.losses, compared);
     Ok(())
 }
 
@@ -205,37 +195,35 @@ fn work(lab: &Lab, comm: &Comm) -> Result<Vec<Work>> {
     Ok(all)
 }
 
-/// The steps of the last training.
-#[derive(Default)]
-struct Taken {
-    /// Over all ranks.
-    losses: Vec<f64>,
-    norms: Vec<f64>,
-}
-
-impl Taken {
-    fn write(&self, path: Option<&Path>) -> Result<()> {
-        let mut file = MetricsFile::create(path)?;
-        for (i, (&loss, &grad_norm)) in self.losses.iter().zip(&self.norms).enumerate() {
-            file.write(&Step { step: i + 1, loss, grad_norm })?;
-        }
-        Ok(())
-    }
-}
-
 /// Takes the steps of the last training.
-fn train(lab: &Lab, comm: &Comm) -> Result<Taken> {
+fn train(lab: &Lab, comm: &Comm) -> Result<Vec<Step>> {
     let mut training = Training::new(&lab.config, &lab.strategy, comm)?;
     let mut packed = lab.packed;
-    let mut all = Taken::default();
+    let [mut losses, mut norms] = [Vec::new(), Vec::new()];
     for step in 0..lab.config.steps {
         kit::progress(comm, || format!("{}: step {}", lab.strategy, step + 1));
         let taken = training.step_with(&lab.corpus.train, step, &mut packed)?;
-        all.losses.push(taken.loss);
-        all.norms.push(taken.grad_norm);
+        losses.push(taken.loss);
+        norms.push(taken.grad_norm);
     }
-    training.mesh.group(Axis::Data).all_reduce(&mut all.losses, Reduce::Mean)?;
-    Ok(all)
+    training.mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
+    let steps = losses.into_iter().zip(norms).zip(1..);
+    Ok(steps.map(|((loss, grad_norm), step)| Step { step, loss, grad_norm }).collect())
+}
+
+/// Checks the last training, and writes its steps.
+fn check_last(lab: &Lab, one: &OneRank, steps: &[Step], checks: &mut Checks) -> Result<()> {
+    let Lab { config, strategy, packed, .. } = lab;
+    let losses: Vec<f64> = steps.iter().map(|step| step.loss).collect();
+    let compared = apparatus::steady_steps(config, *packed, &lab.corpus.train, one, &losses)?;
+    apparatus::check_training(checks, config, one, strategy, &losses, compared);
+    checks.wrote(write(steps, lab.args.metrics.as_deref()));
+    Ok(())
+}
+
+fn write(steps: &[Step], path: Option<&Path>) -> Result<()> {
+    let mut file = MetricsFile::create(path)?;
+    steps.iter().try_for_each(|step| file.write(step))
 }
 
 /// A step, as `--metrics` writes it.

@@ -80,9 +80,7 @@ pub fn run(mut args: Args) -> Result<()> {
     config.auxiliary = args.experts.auxiliary();
     if let Some(broken) = args.broken {
         broken.ensure_made(&rules, &config.auxiliary, ranks, config.steps)?;
-        strategy = broken.strategy(strategy);
-        config.auxiliary = broken.auxiliary(config.auxiliary);
-        config = broken.config(config);
+        broken.change(&mut config, &mut strategy);
     }
     let run = LabRun { ranks, is_broken: args.broken.is_some(), ..run };
     let given = given.is_some();
@@ -243,7 +241,7 @@ fn train(lab: &Lab, job: &Job, one: &OneRank, comm: &Comm) -> Result<(Vec<Taken>
     let mut biases = Vec::new();
     for step in 0..lab.config.steps {
         kit::progress(comm, || format!("{}: step {}", lab.strategy, step + 1));
-        let passes = job.draw(&watched.training, step)?;
+        let passes = watched.training.draw(job.text, step, &mut ())?;
         apparatus::replay(job, &watched.training, step, one, &passes)?;
         steps.push(job.take(&mut watched, comm, step, &passes)?);
         if step + 1 == COMPARED.min(lab.config.steps) {

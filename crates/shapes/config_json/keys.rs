@@ -246,8 +246,8 @@ impl<'a> Keys<'a> {
 }
 
 /// Names for a sentence: the first three, and how many more there are.
-pub fn some(names: &[&str]) -> String {
-    let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+pub fn some(names: &[impl AsRef<str>]) -> String {
+    let shown = names.iter().take(3).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
     if names.len() > 3 {
         format!("{shown} and {} more", names.len() - 3)
     } else {

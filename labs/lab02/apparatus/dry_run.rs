@@ -21,9 +21,8 @@ pub fn dry_run(screen: &Screen, config: &MlpConfig, free: Option<u64>) {
             "sent a rank and iteration: 2(n-1)/n times the gradients",
         ],
     ];
-    let rows: Vec<Vec<&str>> = rows.iter().map(|row| row.to_vec()).collect();
     screen.say("");
-    screen.say(show::table(screen, &["a rank", "bytes", ""], &rows));
+    screen.say(show::table(screen, &["a rank", "bytes", ""], rows));
     if let Some(free) = free {
         let fits = if config.ensure_fits(free).is_ok() {
             "this run fits"

@@ -18,7 +18,6 @@ pub fn legend(screen: &Screen) {
             "Seconds of the backward pass, all-reduce included (in the source's test_dist the optimizer, too)",
         ],
     ];
-    let rows: Vec<Vec<&str>> = rows.iter().map(|row| row.to_vec()).collect();
-    screen.say(show::table(screen, &["abbr", "what it is"], &rows));
+    screen.say(show::table(screen, &["abbr", "what it is"], rows));
     screen.say("");
 }

@@ -34,6 +34,11 @@ struct Speed {
     bytes: f64,
 }
 
+impl Speed {
+    /// Before the first step.
+    const NONE: Speed = Speed { seconds: f64::INFINITY, communicating: 0.0, bytes: 0.0 };
+}
+
 /// Measures all ways on `ranks` ranks, and prints the tables.
 pub fn benchmark(
     screen: &Screen,
@@ -59,7 +64,7 @@ pub fn benchmark(
         vec![None, Some(slow)]
     };
     let watch = OtherWork::watch();
-    let mut best = vec![vec![None::<Speed>; ways.len()]; links.len()];
+    let mut best = vec![vec![Speed::NONE; ways.len()]; links.len()];
     for _ in 0..ROUNDS {
         for (link, best) in links.iter().zip(&mut best) {
             for (way, best) in ways.iter().zip(best) {
@@ -67,16 +72,15 @@ pub fn benchmark(
                 let all = launch::run_with(ranks, &options, |comm| {
                     speed(&comm, *way, config, &corpus.train)
                 })?;
-                let now = all[0];
-                *best = Some(best.filter(|best| best.seconds < now.seconds).unwrap_or(now));
+                if all[0].seconds < best.seconds {
+                    *best = all[0];
+                }
             }
         }
     }
     let tokens = |way: &Way, speed: &Speed| {
         (way.strategy.data * config.batch * config.shape.block) as f64 / speed.seconds
     };
-    let best: Vec<Vec<Speed>> =
-        best.into_iter().map(|best| best.into_iter().flatten().collect()).collect();
     if launch::is_first_process() {
         // A speed-up that other programs made is none.
         let busy = watch.row(screen, ranks);
@@ -116,7 +120,7 @@ fn speed(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Speed> 
     let strategy = way.strategy;
     let alone = strategy.ranks() == 1;
     let world = if alone { Comm::alone() } else { comm.clone() };
-    let mut speed = Speed { seconds: f64::INFINITY, communicating: 0.0, bytes: 0.0 };
+    let mut speed = Speed::NONE;
     if !alone || comm.rank() == 0 {
         let config = config.under(&strategy);
         let mut training = Training::new(&config, &strategy, &world)?;

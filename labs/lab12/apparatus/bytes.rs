@@ -1,6 +1,5 @@
 //! Which exchange sends least: the formulas, beside each other.
 
-use anyhow::Result;
 use kit::show::{Plot, Screen, Series};
 use shardlab::parallel::context::Exchange;
 
@@ -17,7 +16,7 @@ fn ring_beside_ulysses(ranks: usize, group: usize) -> [f64; 2] {
 const GROUPS: [(usize, &str); 3] = [(1, "1 query head"), (8, "8"), (16, "16 for each key head")];
 
 /// Draws what a ring sends for each number of Ulysses.
-pub fn show_bytes(screen: &Screen) -> Result<()> {
+pub fn show_bytes(screen: &Screen) {
     let titles = [
         "forward pass: bytes of a ring for each byte of Ulysses",
         "whole step: bytes of a ring for each byte of Ulysses",
@@ -37,7 +36,6 @@ pub fn show_bytes(screen: &Screen) -> Result<()> {
     let words = "One query head for each key head is multi-head attention; Llama 3 70B has 8, 405B has 16. Above 1 Ulysses \
                  sends less. It takes at most as many ranks as each tensor rank has key heads.";
     screen.say(screen.wrap(words, 2));
-    Ok(())
 }
 
 #[cfg(test)]

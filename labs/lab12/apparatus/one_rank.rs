@@ -12,6 +12,7 @@ use shardlab::train::{Config, Training};
 use std::collections::HashMap;
 
 /// What one rank has trained.
+#[derive(Default)]
 pub struct OneRank {
     pub losses: Vec<f64>,
     /// The first step's gradients, by parameter.
@@ -32,11 +33,8 @@ impl OneRank {
         let one = Config { ranks: 1, grad_accum: 1, ..config.clone() };
         let mut alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
         let mut found = OneRank {
-            losses: Vec::new(),
-            gradients: HashMap::new(),
-            grad_norm: 0.0,
-            activations: 0,
             attending: attending(&Comm::alone(), &Strategy::SINGLE, config, &packed, text)?,
+            ..OneRank::default()
         };
         for step in 0..config.steps {
             let passes = whole_step(&alone, config, packed, text, step)?;

@@ -29,9 +29,7 @@ impl Packed {
         starts.dedup();
         starts
     }
-}
 
-impl Packed {
     /// Cuts the sequences of a batch into documents.
     pub fn pack(&self, mut batch: Batch) -> Batch {
         let length = batch.length;

@@ -89,29 +89,13 @@ impl Break {
         Experts { selection, ..experts }
     }
 
-    /// The settings in which it shows.
-    pub fn config(self, config: Config) -> Config {
+    /// Changes the settings to those in which it shows.
+    pub fn change(self, config: &mut Config, strategy: &mut Strategy) {
         match self {
-            Break::BiasPerMicroBatch => {
-                Config { grad_accum: config.grad_accum.max(MICRO_BATCHES), ..config }
-            }
-            _ => config,
-        }
-    }
-
-    /// The strategy in which it shows.
-    pub fn strategy(self, strategy: Strategy) -> Strategy {
-        match self {
-            Break::CountedTwice => Strategy { recompute: Recompute::Full, ..strategy },
-            _ => strategy,
-        }
-    }
-
-    /// The auxiliary losses with which it is made.
-    pub fn auxiliary(self, auxiliary: Auxiliary) -> Auxiliary {
-        match self {
-            Break::NoBalance => Auxiliary { coefficient: 0.0, ..auxiliary },
-            _ => auxiliary,
+            Break::BiasPerMicroBatch => config.grad_accum = config.grad_accum.max(MICRO_BATCHES),
+            Break::CountedTwice => strategy.recompute = Recompute::Full,
+            Break::NoBalance => config.auxiliary.coefficient = 0.0,
+            _ => (),
         }
     }
 
@@ -119,17 +103,6 @@ impl Break {
     pub fn zero(self, zero: ZeroConfig) -> ZeroConfig {
         let local_norm = zero.local_norm || self == Break::NormWithoutExperts;
         ZeroConfig { local_norm, ..zero }
-    }
-
-    /// Whether routers begin with zeros. All scores are equal then, everyone chooses the first
-    /// experts, and the last rank's get nothing.
-    pub fn begins_uneven(self) -> bool {
-        self == Break::SkipEmpty
-    }
-
-    /// Whether biases begin as if a training had moved them.
-    pub fn begins_biased(self) -> bool {
-        self == Break::BiasedWeights
     }
 
     /// Changes averaged gradients of the data ranks that share the experts, or biases, by the loads

@@ -39,7 +39,7 @@ impl TokenDispatcher for BrokenDispatcher {
                 let (_, width) = results.dims2()?;
                 return Activation::new(vec![0.0; copies * width], (copies, width));
             }
-            Break::WrongUnpermute => picked(&results, by_expert(arrived))?,
+            Break::WrongUnpermute => picked(&results, arrived.places().concat())?,
             _ => results,
         };
         self.right.combine(results, arrived, pass)
@@ -70,11 +70,6 @@ impl BrokenDispatcher {
     }
 }
 
-/// The places of copies that have come from each rank, expert by expert.
-fn by_expert(counts: &Counts) -> Vec<u32> {
-    counts.places().concat()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,7 +78,7 @@ mod tests {
     #[test]
     fn the_experts_order_is_another_one() {
         let order = |arrived: &[Vec<usize>]| {
-            by_expert(&Counts { sent: Vec::new(), arrived: arrived.to_vec() })
+            Counts { sent: Vec::new(), arrived: arrived.to_vec() }.places().concat()
         };
         assert_eq!(order(&[vec![2, 1], vec![1, 2]]), [0, 1, 3, 2, 4, 5]);
         assert_eq!(order(&[vec![2], vec![1]]), [0, 1, 2]);

@@ -13,28 +13,15 @@ use std::sync::atomic::AtomicU64;
 
 type Result<T> = candle_core::Result<T>;
 
-/// The layers with the mistake in them, if it is one of layers. `world` shares the experts;
-/// `counted` gets the copies that a layer counts for itself.
-pub fn layers(
-    broken: Break,
-    tensor: &TensorParallel,
-    world: &Comm,
-    counted: &Arc<AtomicU64>,
-) -> Box<dyn Build> {
-    Box::new(BrokenLayers {
-        broken,
-        tensor: tensor.clone(),
-        group: world.clone().named("experts"),
-        counted: counted.clone(),
-    })
-}
-
-/// The builder of a model whose experts are reached in another way, or whose routers are parts.
-struct BrokenLayers {
-    broken: Break,
-    tensor: TensorParallel,
-    group: Comm,
-    counted: Arc<AtomicU64>,
+/// The builder of a model whose experts are reached in another way, or whose routers are parts: the
+/// layers with the mistake in them, if it is one of layers.
+pub struct BrokenLayers {
+    pub broken: Break,
+    pub tensor: TensorParallel,
+    /// The ranks that share the experts.
+    pub group: Comm,
+    /// Gets the copies that a layer counts for itself.
+    pub counted: Arc<AtomicU64>,
 }
 
 impl Build for BrokenLayers {

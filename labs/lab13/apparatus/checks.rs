@@ -45,10 +45,9 @@ pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found)
     let right = first.all(|(strategy, taken)| sends_as_expected(config, strategy, taken));
     let shown: Vec<String> =
         all.iter().map(|one| bytes_decimal(one.taken.all_sent as f64)).collect();
-    let by: Vec<String> = all.iter().map(|one| one.strategy.expert.to_string()).collect();
     checks.check(
         right,
-        &format!("bytes with ep={}, as counted", by.join(", ")),
+        &format!("bytes with ep={}, as counted", by(all)),
         &shown.join(", "),
         "ranks sent other bytes than averages, copies and counts have",
     );
@@ -93,12 +92,11 @@ fn check_parity(checks: &mut Checks, config: &Config, one: &OneRank, all: &[Meas
             "the forward pass differs from one rank's"
         },
     );
-    let by: Vec<String> = all.iter().map(|one| one.strategy.expert.to_string()).collect();
     let gradients = worst(all.iter().map(|one| one.gradients));
     let farthest = all.iter().max_by(|a, b| a.gradients.total_cmp(&b.gradients));
     checks.check(
         gradients < bound,
-        &format!("every gradient is, with ep={}, {}", by.join(", "), within(bound)),
+        &format!("every gradient is, with ep={}, {}", by(all), within(bound)),
         &apart(gradients),
         &format!(
             "gradients differ from one rank's, most that of {}",
@@ -328,6 +326,12 @@ fn sends_as_expected(config: &Config, strategy: &Strategy, taken: &Taken) -> boo
     };
     let all = taken.averages + (experts + load) as f64;
     (taken.all_sent as f64 - all).abs() < 0.5
+}
+
+/// The numbers of ranks that have shared the experts.
+fn by(all: &[Measured]) -> String {
+    let by: Vec<String> = all.iter().map(|one| one.strategy.expert.to_string()).collect();
+    by.join(", ")
 }
 
 fn apart(off: f64) -> String {

@@ -1,7 +1,7 @@
 //! A training whose routers are watched, with one mistake in it if asked for.
 
 use super::broken::Break;
-use super::broken_layers::layers;
+use super::broken_layers::BrokenLayers;
 use super::routed::Routed;
 use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
@@ -74,9 +74,15 @@ impl Job<'_> {
         let mut setup = Setup::new(self.config, strategy).zero(zero.clone());
         if let Some(broken) = self.broken.filter(|_| strategy.expert > 1) {
             setup = setup.zero(broken.zero(zero));
+            let group = world.clone().named("experts");
             let counted = counted.clone();
-            setup = setup.layers(move |tensor| layers(broken, tensor, world, &counted));
-            if broken.begins_uneven() {
+            setup = setup.layers(move |tensor| {
+                let (tensor, group, counted) = (tensor.clone(), group.clone(), counted.clone());
+                Box::new(BrokenLayers { broken, tensor, group, counted })
+            });
+            // All scores are equal then, everyone chooses the first experts, and the last rank's
+            // get nothing.
+            if broken == Break::SkipEmpty {
                 let seed = self.config.seed;
                 setup = setup.values(move |spec, elements, out| {
                     if spec.name.contains("router") {
@@ -93,7 +99,7 @@ impl Job<'_> {
 
     /// A training that begins with biases, if the mistake shows only then.
     pub fn with_biases<'a>(&self, setup: Setup<'a>) -> Setup<'a> {
-        if !self.broken.is_some_and(Break::begins_biased) {
+        if self.broken != Some(Break::BiasedWeights) {
             return setup;
         }
         let seed = self.config.seed;
@@ -104,14 +110,6 @@ impl Job<'_> {
                 out.iter_mut().zip(biases).for_each(|(out, bias)| *out = bias);
             }
         })
-    }
-
-    /// Draws a step's passes, whose routers are watched.
-    ///
-    /// # Errors
-    /// Those of [`Training::draw`].
-    pub fn draw(&self, training: &Training, step: usize) -> Result<Vec<(Batch, Pass)>> {
-        training.draw(self.text, step, &mut ())
     }
 
     /// Computes a step, and averages its gradients. Returns what all ranks know of it, without
@@ -256,6 +254,7 @@ pub fn biases(training: &mut Training) -> Result<Vec<f32>> {
 }
 
 /// What one rank has seen of a step.
+#[derive(Default)]
 struct Seen {
     balancing: f64,
     /// Copies of this rank's tokens for each expert of each layer.
@@ -274,13 +273,8 @@ impl Seen {
             Some(group) => ExpertParallel::new(group.clone()).share(number),
             None => 0..number,
         };
-        let mut seen = Seen {
-            balancing: 0.0,
-            copies: vec![vec![0; number]; expert_layers(shape)],
-            routed: Routed::default(),
-            dropped: [0; 2],
-            others: 0,
-        };
+        let copies = vec![vec![0; number]; expert_layers(shape)];
+        let mut seen = Seen { copies, ..Seen::default() };
         let most = |load: &Load| {
             let experts = shape.experts?;
             Some(experts.selection.capacity?.most(load.tokens, &experts) as u64)

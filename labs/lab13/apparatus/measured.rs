@@ -25,7 +25,7 @@ pub struct Measured {
 /// If a pass or a message fails.
 pub fn measure(job: &Job, strategy: &Strategy, world: &Comm, one: &OneRank) -> Result<Measured> {
     let mut watched = job.begin(strategy, world)?;
-    let passes = job.draw(&watched.training, 0)?;
+    let passes = watched.training.draw(job.text, 0, &mut ())?;
     replay(job, &watched.training, 0, one, &passes)?;
     let mut taken = job.compute(&mut watched, world, &passes)?;
     let before = world.total_traffic().bytes;

@@ -2,8 +2,8 @@
 //! model.safetensors.index.json lists.
 
 use super::{
-    CHUNK, CONFIG, FETCH_AGAIN, FREQUENCIES, OF_THE_FILE, OLD_FREQUENCIES, check, instead, listed,
-    of_other_shape, read, scales_by, unreadable,
+    CHUNK, CONFIG, FETCH_AGAIN, FREQUENCIES, OLD_FREQUENCIES, check, instead, listed,
+    of_other_shape, read, scaled_otherwise, scales_by, unreadable,
 };
 use half::{bf16, f16};
 use memmap2::Mmap;
@@ -108,12 +108,7 @@ impl Files {
             && !scales_by(&llama.rope, head, &numbers(factors))
         {
             let what = format!("{}: {FREQUENCIES} scales RoPE", dir.display());
-            let how = if llama.rope.scaling.is_some() {
-                "otherwise"
-            } else {
-                "not at all"
-            };
-            return Err(BadInput::new(format!("{what}, and config.json {how}"), OF_THE_FILE));
+            return Err(scaled_otherwise(&format!("{what}, and config.json"), &llama.rope));
         }
         let plain = Rope { scaling: None, ..llama.rope };
         let known = [plain, llama.rope].map(|rope| rope.frequencies(head));
@@ -245,13 +240,15 @@ fn with_unlisted(dir: &Path, names: &BTreeSet<String>, error: BadInput) -> BadIn
     if unlisted.is_empty() {
         return error;
     }
-    let unlisted = some(&unlisted.iter().map(String::as_str).collect::<Vec<_>>());
     let why = if names.contains(ONE) {
         "model.safetensors is there"
     } else {
         "model.safetensors.index.json does not name it"
     };
-    BadInput::new(format!("{}; {unlisted} is not read, because {why}", error.what), error.help)
+    BadInput::new(
+        format!("{}; {} is not read, because {why}", error.what, some(&unlisted)),
+        error.help,
+    )
 }
 
 /// A note about other weights in a folder, which may have other values than those that are read:
@@ -268,12 +265,11 @@ fn beside(dir: &Path, read: &BTreeSet<String>) -> Result<Option<String>, BadInpu
     if others.is_empty() {
         return Ok(None);
     }
-    let names = |names: &[String]| some(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let read: Vec<String> = read.iter().cloned().collect();
     Ok(Some(format!(
         "the weights are those in {}; not read: {}",
-        names(&read),
-        names(&others)
+        some(&read),
+        some(&others)
     )))
 }
 

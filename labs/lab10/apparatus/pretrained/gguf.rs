@@ -7,8 +7,8 @@ use super::files::{INDEX, ONE};
 use super::instead::JOIN_PIECES;
 use super::metadata::{self, Metadata, incomplete};
 use super::{
-    CONFIG, FETCH_AGAIN, FREQUENCIES, METADATA, OF_THE_FILE, about, check, listed, of_other_shape,
-    scales_by, unreadable,
+    CONFIG, FETCH_AGAIN, FREQUENCIES, METADATA, about, check, listed, of_other_shape,
+    scaled_otherwise, scales_by, unreadable,
 };
 use candle_core::quantized::gguf_file::{Content, TensorInfo, VersionedMagic};
 use candle_core::{Device, Result as CandleResult};
@@ -58,7 +58,7 @@ pub(super) fn find(dir: &Path) -> Result<Option<PathBuf>, BadInput> {
     if names.len() < 2 {
         return Ok(names.pop().map(|name| dir.join(name)));
     }
-    let all = some(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let all = some(&names);
     let place = dir.display();
     if names.iter().all(|name| name.contains("-of-0")) {
         let what = format!("{place} has a model in {} GGUF files: {all}", names.len());
@@ -189,13 +189,8 @@ impl Gguf {
         if scales_by(&rope, self.shape.head(), &factors) {
             return Ok(None);
         }
-        let how = if rope.scaling.is_some() {
-            "otherwise"
-        } else {
-            "not at all"
-        };
-        let what = format!("its {FREQUENCIES} scales RoPE, and config.json beside it {how}");
-        Err(BadInput::new(what, OF_THE_FILE))
+        let what = format!("its {FREQUENCIES} scales RoPE, and config.json beside it");
+        Err(scaled_otherwise(&what, &rope))
     }
 
     /// Reads some elements of a parameter. The whole tensor is dequantized for that, once for all

@@ -58,9 +58,9 @@ const UNWRAP: &str =
     "rename the tensors; or save the model itself, not what wraps it or is inside of it";
 
 /// The first row of a table that some of these names show, and those names.
-fn first<'a>(table: &[Row], names: &[&'a str]) -> Option<(Vec<&'a str>, Row)> {
+fn first<'a>(table: &[Row], names: &'a [impl AsRef<str>]) -> Option<(Vec<&'a str>, Row)> {
     for row in table {
-        let mut such = names.to_vec();
+        let mut such: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         such.retain(|name| row.0.split(' ').any(|signs| has_all(name, signs)));
         if !such.is_empty() {
             return Some((such, *row));
@@ -77,8 +77,7 @@ fn has_all(name: &str, signs: &str) -> bool {
 pub(super) fn no_weights(dir: &Path, files: &[String]) -> BadInput {
     let lacks = "has neither model.safetensors nor model.safetensors.index.json";
     let what = format!("{} {lacks}", dir.display());
-    let files: Vec<&str> = files.iter().map(String::as_str).collect();
-    match first(&FILES, &files) {
+    match first(&FILES, files) {
         Some((such, (_, is, help))) => {
             BadInput::new(format!("{what}, but {}: {is}", some(&such)), help)
         }

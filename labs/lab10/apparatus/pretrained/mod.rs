@@ -206,7 +206,17 @@ const FREQUENCIES: &str = "rope_freqs.weight";
 /// How the names of old files' frequencies of RoPE end.
 const OLD_FREQUENCIES: &str = ".rotary_emb.inv_freq";
 
-const OF_THE_FILE: &str = "give the config.json of the model that the file was made of";
+/// The refusal of a config.json that does not scale RoPE as the weights do. `what` ends with its
+/// name.
+fn scaled_otherwise(what: &str, rope: &Rope) -> BadInput {
+    let how = if rope.scaling.is_some() {
+        "otherwise"
+    } else {
+        "not at all"
+    };
+    let help = "give the config.json of the model that the file was made of";
+    BadInput::new(format!("{what} {how}"), help)
+}
 
 /// Whether these factors divide RoPE's frequencies as its scaling does.
 fn scales_by(rope: &Rope, head: usize, factors: &[f32]) -> bool {
