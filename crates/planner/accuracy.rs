@@ -10,35 +10,27 @@
 
 use crate::published::{Made, Run, runs};
 use crate::{Offloaded, Plan, Strategy};
+use shapes::named::named;
 use std::sync::OnceLock;
 
-/// Kinds of plans that err alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PlanKind {
-    /// Copies of the whole model: DDP, ZeRO-1 and 2.
-    Copies,
-    /// Gathered layers: ZeRO-3 and HSDP.
-    Gathered,
-    /// Divided among tensor ranks or stages.
-    Divided,
+named! {
+    /// Kinds of plans that err alike.
+    pub enum PlanKind {
+        /// Copies of the whole model.
+        Copies = "DDP, ZeRO-1, ZeRO-2",
+        /// Gathered layers.
+        Gathered = "ZeRO-3, HSDP",
+        /// Divided among tensor ranks or stages.
+        Divided = "TP, PP",
+    }
 }
 
 impl PlanKind {
-    pub const ALL: [PlanKind; 3] = [PlanKind::Copies, PlanKind::Gathered, PlanKind::Divided];
-
     pub fn of(strategy: &Strategy) -> PlanKind {
         match strategy {
             s if s.zero.number() == 3 && s.pipeline == 1 => PlanKind::Gathered,
             s if s.tensor * s.pipeline == 1 => PlanKind::Copies,
             _ => PlanKind::Divided,
-        }
-    }
-
-    pub fn words(self) -> &'static str {
-        match self {
-            PlanKind::Copies => "DDP, ZeRO-1, ZeRO-2",
-            PlanKind::Gathered => "ZeRO-3, HSDP",
-            PlanKind::Divided => "TP, PP",
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::{
 use serde::Deserialize;
 use shapes::BytesEach;
 use shapes::model::{Dense, Family, ModelShape};
+use shapes::named::named;
 use std::collections::BTreeMap;
 
 /// A published figure of a run.
@@ -52,26 +53,15 @@ pub enum Software {
     Deepspeed,
 }
 
-/// What a published figure was made for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Made {
-    /// To know the speed: short runs, tuned and on machines that were chosen for it.
-    #[default]
-    Benchmark,
-    /// By a training that was carried through: with its data, its logs, its slow days.
-    Production,
-}
-
-impl Made {
-    pub const ALL: [Made; 2] = [Made::Benchmark, Made::Production];
-
-    /// In a table.
-    pub fn words(self) -> &'static str {
-        match self {
-            Made::Benchmark => "benchmarks",
-            Made::Production => "trainings",
-        }
+named! {
+    /// What a published figure was made for, and how tables call such runs.
+    #[derive(Deserialize, serde::Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Made by default Benchmark {
+        /// To know the speed: short runs, tuned and on machines that were chosen for it.
+        Benchmark = "benchmarks",
+        /// By a training that was carried through: with its data, its logs, its slow days.
+        Production = "trainings",
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::apparatus::Break;
 use clap::{Parser, ValueEnum};
-use kit::flags::{StrategyFlag, is_not_negative, is_positive, number, positive, whole, without};
+use kit::flags::{
+    StrategyFlag, is_not_negative, is_positive, number, one_of, positive, whole, without,
+};
 use kit::{RunFlags, TrainFlags, help};
 use shardlab::model::{Auxiliary, Scope};
-use shardlab::plan::{self, Capacity, Drops, Groups, Selection};
+use shardlab::plan::{Capacity, Drops, Groups, Scores, Selection};
 use std::path::PathBuf;
 
 /// Expert parallelism: ranks that hold different experts of every block.
@@ -85,7 +87,7 @@ pub struct ExpertFlags {
     #[arg(long, default_value_t = 0.001, value_parser = number::<f64>(is_positive, "more than 0"), requires = "bias", hide_short_help = true)]
     pub bias_rate: f64,
     /// The scores of experts
-    #[arg(long, value_enum, default_value = "softmax", hide_short_help = true)]
+    #[arg(long, value_parser = one_of::<Scores>(), default_value = "softmax", hide_short_help = true)]
     pub scores: Scores,
     /// Groups of experts, of which the best few count for a token
     #[arg(long, value_parser = whole(1..=1 << 10), hide_short_help = true)]
@@ -103,12 +105,12 @@ pub struct ExpertFlags {
     /// Which copies are dropped first
     #[arg(
         long,
-        value_enum,
+        value_parser = one_of::<Drops>(),
         default_value = "lightest",
         requires = "capacity",
         hide_short_help = true
     )]
-    pub drop: Drop,
+    pub drop: Drops,
     /// The factor of the z-loss, which keeps logits of routers small
     #[arg(long, default_value_t = 0.0, value_parser = number::<f64>(is_not_negative, "0 or more"), hide_short_help = true)]
     pub z_loss: f64,
@@ -116,8 +118,8 @@ pub struct ExpertFlags {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, hide_short_help = true)]
     pub aux_over_ranks: bool,
     /// Of what the balancing loss is the sum
-    #[arg(long, value_enum, default_value = "layer", hide_short_help = true)]
-    pub aux_scope: AuxScope,
+    #[arg(long, value_parser = one_of::<Scope>(), default_value = "layer", hide_short_help = true)]
+    pub aux_scope: Scope,
 }
 
 impl ExpertFlags {
@@ -125,18 +127,9 @@ impl ExpertFlags {
     pub fn selection(&self) -> Selection {
         let groups =
             |count: usize| Groups { count, top_k: self.top_groups.unwrap_or(count.div_ceil(2)) };
-        let capacity = |factor| Capacity {
-            factor,
-            drops: match self.drop {
-                Drop::Lightest => Drops::Probs,
-                Drop::Last => Drops::Position,
-            },
-        };
+        let capacity = |factor| Capacity { factor, drops: self.drop };
         Selection {
-            scores: match self.scores {
-                Scores::Softmax => plan::Scores::Softmax,
-                Scores::Sigmoid => plan::Scores::Sigmoid,
-            },
+            scores: self.scores,
             groups: self.groups.map(groups),
             bias: self.bias,
             factor: self.routed_scaling,
@@ -148,38 +141,11 @@ impl ExpertFlags {
     pub fn auxiliary(&self) -> Auxiliary {
         Auxiliary {
             coefficient: self.aux_loss.unwrap_or(if self.bias { 0.0 } else { 0.01 }),
-            scope: match self.aux_scope {
-                AuxScope::Layer => Scope::Layer,
-                AuxScope::Model => Scope::Model,
-            },
+            scope: self.aux_scope,
             over_ranks: self.aux_over_ranks,
             z: self.z_loss,
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub enum Scores {
-    /// Parts of one sum
-    Softmax,
-    /// Each for itself, as in DeepSeek-V3
-    Sigmoid,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub enum Drop {
-    /// Those with the lowest weights
-    Lightest,
-    /// Those at the end of the batch
-    Last,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub enum AuxScope {
-    /// One loss for each layer, as in Megatron-LM
-    Layer,
-    /// One over the tokens of all layers, as in transformers
-    Model,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]

@@ -22,6 +22,7 @@
 //! the router's logits where the backward pass meets them. So it does not matter whether the loss
 //! is on another pipeline stage, nor whether blocks are computed again.
 
+use crate::named::named;
 use crate::plan::Scores;
 use crate::tensor::{Activation, TensorOp, apply, rows};
 use candle_core::{Result, Shape, bail};
@@ -40,14 +41,15 @@ pub struct Auxiliary {
     pub z: f64,
 }
 
-/// Of what f and P are the means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
-    /// A loss for each layer, all added up, as in Megatron-LM.
-    #[default]
-    Layer,
-    /// One loss over the tokens of all layers, k times as large, as in transformers.
-    Model,
+named! {
+    /// Of what f and P are the means. Layers' losses are all added up; the model's one is k times
+    /// as large.
+    pub enum Scope by default Layer {
+        /// One loss for each layer, as in Megatron-LM
+        Layer = "layer",
+        /// One over the tokens of all layers, as in transformers
+        Model = "model",
+    }
 }
 
 /// What one layer's router has chosen in a pass.

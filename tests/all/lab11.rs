@@ -530,7 +530,7 @@ fn the_chapters_figures_are_the_planners() {
             format!("{} ({} runs)", signed(errors.mean), errors.runs)
         };
         let [benchmarks, trainings] = Made::ALL.map(of);
-        figure(&page, format!("| {} | {benchmarks} | {trainings} |", kind.words()));
+        figure(&page, format!("| {} | {benchmarks} | {trainings} |", kind.name()));
     }
     let [benchmarks, trainings] = Made::ALL.map(|made| errors_of(made, None).median);
     figure(

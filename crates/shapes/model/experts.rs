@@ -2,6 +2,7 @@
 //! for each token (Shazeer et al., arXiv 1701.06538).
 
 use super::{BlockParameter, ModelShape, Part};
+use crate::named::named;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -58,13 +59,15 @@ pub struct Capacity {
     pub drops: Drops,
 }
 
-/// Which copies are dropped first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Drops {
-    /// Those with the lowest weights: Megatron-LM's `probs`.
-    Probs,
-    /// Those at the end of the batch: its `position`.
-    Position,
+named! {
+    /// Which copies are dropped first. Megatron-LM calls the two `probs` and `position`.
+    #[derive(Serialize, Deserialize)]
+    pub enum Drops {
+        /// Those with the lowest weights
+        Probs = "lightest",
+        /// Those at the end of the batch
+        Position = "last",
+    }
 }
 
 impl Capacity {
@@ -88,13 +91,16 @@ impl Default for Selection {
     }
 }
 
-/// What a router makes of its logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Scores {
-    /// Of all experts together: they sum up to 1.
-    Softmax,
-    /// Of each expert for itself, as in DeepSeek-V3 (arXiv 2412.19437).
-    Sigmoid,
+named! {
+    /// What a router makes of its logits: scores of all experts together, which sum up to 1, or of
+    /// each expert for itself (DeepSeek-V3, arXiv 2412.19437).
+    #[derive(Serialize, Deserialize)]
+    pub enum Scores {
+        /// Parts of one sum
+        Softmax = "softmax",
+        /// Each for itself, as in DeepSeek-V3
+        Sigmoid = "sigmoid",
+    }
 }
 
 /// Experts in groups of neighbours. A token uses experts of a few groups only, those with the

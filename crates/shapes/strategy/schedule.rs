@@ -5,6 +5,7 @@
 //! others, *Zero Bubble Pipeline Parallelism* (2023), arXiv:2401.10241.
 
 use crate::error::BadInput;
+use crate::named::named;
 use std::fmt;
 
 /// The shape of a pipeline.
@@ -28,20 +29,17 @@ pub struct Op {
     pub micro: usize,
 }
 
-/// The kinds of passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Work {
-    Forward,
-    /// The gradients of the chunk's input and, unless the schedule has [`Work::Weights`], of its
-    /// weights.
-    Backward,
-    /// Only the gradients of the chunk's weights, from what the backward pass has kept.
-    Weights,
-}
-
-impl Work {
-    /// All kinds, in the order of their numbers.
-    pub const ALL: [Work; 3] = [Work::Forward, Work::Backward, Work::Weights];
+named! {
+    /// The kinds of passes.
+    #[derive(Hash)]
+    pub enum Work {
+        Forward = "forward",
+        /// The gradients of the chunk's input and, unless the schedule has [`Work::Weights`], of
+        /// its weights.
+        Backward = "backward",
+        /// Only the gradients of the chunk's weights, from what the backward pass has kept.
+        Weights = "weights",
+    }
 }
 
 impl Op {

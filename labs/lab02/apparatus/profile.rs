@@ -43,15 +43,11 @@ impl Stamps {
     }
 
     fn from_numbers(numbers: &[f64]) -> Stamps {
-        let (parts, all_reduces) = numbers.split_at(4);
-        let times = StepTimes {
-            data: parts[0],
-            forward: parts[1],
-            backward: parts[2],
-            optimizer: parts[3],
+        let [data, forward, backward, optimizer, ref all_reduces @ ..] = *numbers else {
+            return Stamps::default();
         };
         Stamps {
-            times,
+            times: StepTimes { data, forward, backward, optimizer },
             all_reduces: all_reduces.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect(),
         }
     }

@@ -48,18 +48,12 @@ impl Measured {
     /// by the formula.
     pub fn beside_formula(&self, job: &Job) -> [(&'static str, f64, f64); 3] {
         let plan = zero_memory(self.stage.number(), job.numel, job.ranks as u64, job.bytes_each());
+        let parameters = self.held.parameters + self.held.parameters_offloaded;
+        let optimizer = self.held.optimizer + self.held.optimizer_offloaded;
         [
-            (
-                "parameters",
-                (self.held.parameters + self.held.parameters_offloaded) as f64,
-                plan[0] as f64,
-            ),
+            ("parameters", parameters as f64, plan[0] as f64),
             ("gradients", self.held.gradients as f64, plan[1] as f64),
-            (
-                "optimizer",
-                (self.held.optimizer + self.held.optimizer_offloaded) as f64,
-                plan[2] as f64,
-            ),
+            ("optimizer", optimizer as f64, plan[2] as f64),
         ]
     }
 

@@ -35,7 +35,7 @@ pub fn print_order(
 /// One line for the start and one for the end of each pass: `rank 7 forward start tensor 19`.
 pub fn log(pipeline: &Pipeline, rank: usize, order: &[Op]) -> Vec<String> {
     let lines = |&op: &Op| {
-        let word = word(op.work);
+        let word = op.work.name();
         let k = log_number(pipeline, op);
         ["start", "finished"].map(|moment| format!("rank {rank} {word} {moment} tensor {k}"))
     };
@@ -53,14 +53,6 @@ pub fn log_number(pipeline: &Pipeline, op: Op) -> usize {
         chunks - 1 - op.chunk
     };
     (op.micro / ranks * chunks + chunk) * ranks + op.micro % ranks
-}
-
-pub(super) fn word(work: Work) -> &'static str {
-    match work {
-        Work::Forward => "forward",
-        Work::Backward => "backward",
-        Work::Weights => "weights",
-    }
 }
 
 /// How the log numbers passes.

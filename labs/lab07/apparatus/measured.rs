@@ -120,11 +120,7 @@ impl Figures {
 pub fn collect(mesh: &Mesh, measured: &Measured, params: &Params) -> Result<Run> {
     let world = mesh.world();
     let figures = world.gathered(&Figures::of(measured).0)?;
-    let figures = figures.chunks_exact(Figures::N).map(|one| {
-        let mut all = [0.0; Figures::N];
-        all.copy_from_slice(one);
-        Figures(all)
-    });
+    let (figures, _) = figures.as_chunks();
     let mut losses = measured.losses.clone();
     mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
     let steps = measured.norms.len();
@@ -132,7 +128,7 @@ pub fn collect(mesh: &Mesh, measured: &Measured, params: &Params) -> Result<Run>
     let norms = norms.chunks_exact(steps.max(1)).map(<[f64]>::to_vec).collect();
     let same_copies = same_copies(world, params)?;
     Ok(Run {
-        ranks: figures.collect(),
+        ranks: figures.iter().copied().map(Figures).collect(),
         losses,
         norms,
         same_copies,

@@ -30,7 +30,7 @@ pub fn check_published(checks: &mut Checks) {
     let worst = PlanKind::ALL.map(|kind| {
         let errors = of(Some(kind));
         let spread = 100.0 * errors.spread;
-        format!("{} {}, spread {spread:.0}%", kind.words(), signed(errors.mean))
+        format!("{} {}, spread {spread:.0}%", kind.name(), signed(errors.mean))
     });
     let otherwise = format!("the planner is off from published benchmarks: {}", worst.join("; "));
     let holds = |kind| {
@@ -83,7 +83,7 @@ pub fn scatter() -> Plot<'static> {
     for kind in PlanKind::ALL {
         let such = compared().iter().filter(|(run, _)| PlanKind::of(&run.strategy) == kind);
         plot =
-            plot.series(Series::dots(kind.words(), such.map(|(run, error)| seconds(run, *error))));
+            plot.series(Series::dots(kind.name(), such.map(|(run, error)| seconds(run, *error))));
     }
     plot
 }
@@ -124,8 +124,8 @@ fn errors_by_kind(screen: &Screen) -> String {
             let errors = errors_of(made, kind);
             let out = held_out(made, kind);
             rows.push(vec![
-                kind.map_or("all", PlanKind::words).to_string(),
-                made.words().to_string(),
+                kind.map_or("all", PlanKind::name).to_string(),
+                made.name().to_string(),
                 errors.runs.to_string(),
                 signed(errors.mean),
                 format!("{:.0}%", 100.0 * errors.median),

@@ -34,7 +34,7 @@ pub fn detail(
     let known = Made::ALL.map(|made| {
         let errors = Accuracy::known().expected(made, strategy)?;
         let seconds = likely::seconds(made, &plan);
-        Some(format!("{seconds} by {} {}", errors.runs, made.words()))
+        Some(format!("{seconds} by {} {}", errors.runs, made.name()))
     });
     let probably = match known {
         [Some(benchmarks), Some(trainings)] => {
