@@ -45,32 +45,26 @@ pub fn introduce(screen: &Screen, config: &Config, strategies: &[Strategy], pace
 
 /// The predicted step above the measured one, and the bubble of both.
 pub fn charts(screen: &Screen, predicted: &Predicted, measured: &Measured) -> String {
-    let title = |word: &str, seconds: f64, bubble: f64| {
-        format!("{word}: {} per step, {} of it bubble", screen.seconds(seconds), percent(bubble))
-    };
-    let simulated = &predicted.simulated;
-    let first = Chart {
-        title: title("predicted", simulated.makespan, simulated.bubble()),
-        ranks: predicted.bars.clone(),
-    };
     let second = Chart {
-        title: title("measured", measured.makespan(), measured.bubble()),
+        title: title(screen, "measured", measured.makespan(), measured.bubble()),
         ranks: measured.bars(),
     };
-    gantt(screen, &[first, second])
+    gantt(screen, &[chart(screen, "predicted", predicted), second])
 }
 
 /// The predicted step alone.
 pub fn planned(screen: &Screen, strategy: &Strategy, predicted: &Predicted) -> String {
-    let seconds = predicted.simulated.makespan;
-    let bubble = predicted.simulated.bubble();
-    let title = format!(
-        "{}: {} per step, {} of it bubble",
-        name(strategy),
-        screen.seconds(seconds),
-        percent(bubble)
-    );
-    gantt(screen, &[Chart { title, ranks: predicted.bars.clone() }])
+    gantt(screen, &[chart(screen, &name(strategy), predicted)])
+}
+
+fn chart(screen: &Screen, word: &str, predicted: &Predicted) -> Chart {
+    let simulated = &predicted.simulated;
+    let title = title(screen, word, simulated.makespan, simulated.bubble());
+    Chart { title, ranks: predicted.bars.clone() }
+}
+
+fn title(screen: &Screen, word: &str, seconds: f64, bubble: f64) -> String {
+    format!("{word}: {} per step, {} of it bubble", screen.seconds(seconds), percent(bubble))
 }
 
 /// The bubble by formula, in both denominators.

@@ -106,16 +106,12 @@ pub fn report_no_spike(job: &Job, comm: &Comm, run: &Run, checks: &mut Checks) -
     if comm.rank() > 0 {
         return Ok(());
     }
-    job.screen.say(format!(
-        "{}
-",
-        run.curve(&job.screen)
-    ));
+    job.screen.say(format!("{}\n", run.curve(&job.screen)));
     let bad = !job.poison.steps(&job.config).is_empty();
     if bad && job.corpus.own {
-        let why =
-            "no spike was found: random text is as hard as this text, or was for so few steps";
-        checks.note(why);
+        checks.note(
+            "no spike was found: random text is as hard as this text, or was for so few steps",
+        );
     } else {
         checks.check(!bad, "no spike was found", "", "the bad batches made no spike");
     }

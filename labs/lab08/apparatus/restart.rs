@@ -216,15 +216,12 @@ fn saved(job: &Job, all: &Checkpoints, save: Writing) -> Result<()> {
 
 /// Prints an error. A save that fails, because the disk is full, does not end the training.
 fn told<T>(first: bool, result: Result<T>) -> Option<T> {
-    match result {
-        Ok(value) => Some(value),
-        Err(error) => {
-            if first {
-                complain(&format!("error: {error:#}"));
-            }
-            None
-        }
+    if let Err(error) = &result
+        && first
+    {
+        complain(&format!("error: {error:#}"));
     }
+    result.ok()
 }
 
 /// Kills the rank that the flags name, when all ranks have made the step before.

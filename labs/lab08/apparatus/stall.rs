@@ -75,12 +75,8 @@ pub fn stall(job: &Job, comm: &Comm, checks: &mut Checks) -> Result<()> {
         let (least, most) = seconds
             .iter()
             .fold((f64::MAX, 0f64), |(least, most), &s| (least.min(s), most.max(s)));
-        vec![
-            what.to_string(),
-            screen.seconds(median(seconds)),
-            screen.seconds(least),
-            screen.seconds(most),
-        ]
+        let [median, least, most] = [median(seconds), least, most].map(|x| screen.seconds(x));
+        [what.to_string(), median, least, most]
     };
     let rows = [
         row("save at once: the training waits", &blocking),
