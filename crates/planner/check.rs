@@ -1,24 +1,19 @@
 //! Whether a job can use a strategy. If not: why, and what to do.
 
 use crate::{Degrees, Load, Offloaded, Program, Recompute, Stage, Strategy, TrainingJob};
+use shapes::error::BadInput;
 use shapes::strategy::ensure_context;
 use shapes::units::bytes_decimal;
 
 /// Why a job cannot use a strategy, and what to do.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Refusal {
-    pub what: String,
-    pub help: String,
-}
-
-fn because(what: impl Into<String>, help: impl Into<String>) -> Option<Refusal> {
-    Some(Refusal { what: what.into(), help: help.into() })
+fn because(what: impl Into<String>, help: impl Into<String>) -> Option<BadInput> {
+    Some(BadInput { what: what.into(), help: help.into() })
 }
 
 /// The first reason against a strategy, with a help that no later reason refuses: it names the
 /// nearest strategy that the job can use.
-pub fn explained(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
-    let Refusal { what, help } = refusal(job, s)?;
+pub fn explained(job: &TrainingJob, s: &Strategy) -> Option<BadInput> {
+    let BadInput { what, help } = refusal(job, s)?;
     let Some(near) = nearest(job, s) else {
         return because(what, help);
     };
@@ -82,7 +77,7 @@ fn degrees(devices: usize, shares: bool) -> Vec<[usize; 3]> {
 }
 
 /// The first reason against a strategy, unless its memory is one.
-pub fn refusal(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
+pub fn refusal(job: &TrainingJob, s: &Strategy) -> Option<BadInput> {
     undivided(job, s)
         .or_else(|| batch(job, s))
         .or_else(|| program(job.program, s))
@@ -90,7 +85,7 @@ pub fn refusal(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
 }
 
 /// Whether the strategy's degrees divide devices, heads, MLP and layers.
-pub fn undivided(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
+pub fn undivided(job: &TrainingJob, s: &Strategy) -> Option<BadInput> {
     let model = &job.model;
     let Strategy { data, tensor, pipeline, context, chunks, .. } = *s;
     if s.ranks() != job.devices {
@@ -138,7 +133,7 @@ pub fn undivided(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
 }
 
 /// Whether data ranks, tensor ranks and stages can share the sequences of a step.
-fn batch(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
+fn batch(job: &TrainingJob, s: &Strategy) -> Option<BadInput> {
     let block = job.model.block;
     let here = block / s.context;
     if s.sequence && !here.is_multiple_of(s.tensor) {
@@ -168,7 +163,7 @@ fn batch(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
 }
 
 /// Whether the program has what the strategy asks for.
-fn program(program: Program, s: &Strategy) -> Option<Refusal> {
+fn program(program: Program, s: &Strategy) -> Option<BadInput> {
     let name = program.words();
     let most = program.most_zero_in_a_pipeline();
     let zero = s.zero.number();
@@ -189,7 +184,7 @@ fn program(program: Program, s: &Strategy) -> Option<Refusal> {
 }
 
 /// What the planner's formulas know only together.
-fn meaningless(s: &Strategy) -> Option<Refusal> {
+fn meaningless(s: &Strategy) -> Option<BadInput> {
     if s.replicas > 1 && s.zero.number() == 0 {
         let what = "groups of data ranks divide nothing without ZeRO";
         return because(what, "give zero=3, or leave shard out");
@@ -208,7 +203,7 @@ pub fn fits(job: &TrainingJob, load: &Load) -> bool {
 }
 
 /// The refusal of a plan that takes more than a device or its host has.
-pub fn too_large(job: &TrainingJob, load: &Load) -> Option<Refusal> {
+pub fn too_large(job: &TrainingJob, load: &Load) -> Option<BadInput> {
     if fits(job, load) {
         return None;
     }

@@ -37,7 +37,7 @@ mod traffic;
 mod training;
 
 pub use accuracy::{Accuracy, Errors, HeldOut, PlanKind, compared, errors_of, held_out};
-pub use check::{Refusal, explained, fits, refusal, too_large};
+pub use check::{explained, fits, refusal, too_large};
 pub use cluster_file::{EXAMPLE, read as read_cluster};
 pub use collective::{RankGroup, bandwidth, gathers, tokens_that_hide};
 pub use degrees::{Degrees, MICRO_BATCHES, cell};

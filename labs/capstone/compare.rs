@@ -5,6 +5,7 @@ use crate::life::Life;
 use crate::plan::RANKS_1;
 use crate::run::Run;
 use crate::step::{Step, Trained, or_nan};
+use kit::parity::worst;
 use serde::{Deserialize, Serialize};
 
 /// Losses of two right trainers differ by rounding alone: after 240 steps by 3e-6, when a version
@@ -41,7 +42,7 @@ fn of_lives(number: usize, life: &Life, right_life: &Life) -> Option<Difference>
         }
         // One wrong weight is seen in no loss, but in what is saved.
         let [weights, right_weights] = [life, right_life].map(|life| saved(life, mine.step));
-        let apart = largest(weights.iter().zip(&right_weights).map(|(x, y)| f64::from(x - y)));
+        let apart = worst(weights.iter().zip(&right_weights).map(|(x, y)| f64::from(x - y).abs()));
         if apart > WEIGHT || apart.is_nan() {
             return at(right.step, format!("a weight is {apart:.0e} from the library's"));
         }
@@ -55,12 +56,6 @@ fn of_lives(number: usize, life: &Life, right_life: &Life) -> Option<Difference>
 fn saved(life: &Life, step: usize) -> Vec<f32> {
     let folder = files::folder(&life.folder, step);
     (0..RANKS_1).flat_map(|rank| files::read(&folder, rank, KINDS[0])).collect()
-}
-
-/// The largest of some differences; NaN wins.
-pub fn largest(all: impl Iterator<Item = f64>) -> f64 {
-    all.map(f64::abs)
-        .fold(0.0, |most: f64, d| if d > most || d.is_nan() { d } else { most })
 }
 
 /// What differs between two steps.
@@ -106,7 +101,7 @@ impl Losses {
         let pairs: Vec<(f64, f64)> = pairs.collect();
         Losses {
             steps: pairs.len(),
-            most: largest(pairs.iter().map(|(a, b)| a - b)),
+            most: worst(pairs.iter().map(|(a, b)| (a - b).abs())),
             equal: pairs.iter().all(|(a, b)| a.to_bits() == b.to_bits()),
         }
     }

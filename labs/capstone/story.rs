@@ -1,6 +1,6 @@
 //! What happened, as plain values. The screen draws it.
 
-use crate::compare::{Difference, LOSS, Losses, difference, largest};
+use crate::compare::{Difference, LOSS, Losses, difference};
 use crate::culprit::{self, Search};
 use crate::life::Life;
 use crate::parts::{Part, Versions, Whose};
@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use crate::run::{Run, Setting};
 use crate::step::Step;
 use crate::{draws, files};
+use kit::parity::worst;
 use serde::{Deserialize, Serialize};
 use shardlab::data::Corpus;
 use std::path::Path;
@@ -163,9 +164,9 @@ fn checks(run: &Run, plan: &Plan, beside: Option<&Beside>) -> Vec<Check> {
     check("the loss falls", end < 0.95 * first, found);
 
     let again = life2.losses().filter(|(step, _)| *step < plan.poison);
-    let pairs = again.filter_map(|(step, loss)| Some(life1.loss(step)? - loss));
+    let pairs = again.filter_map(|(step, loss)| Some((life1.loss(step)? - loss).abs()));
     let apart: Vec<f64> = pairs.collect();
-    let most = largest(apart.iter().copied());
+    let most = worst(apart.iter().copied());
     let found = match apart.len() {
         0 => "no step of both".to_string(),
         n => format!("{n} losses, {most:.0e} apart"),
@@ -178,7 +179,7 @@ fn checks(run: &Run, plan: &Plan, beside: Option<&Beside>) -> Vec<Check> {
     check("life 2 leaves the poisoned step out", skipped, found.to_string());
 
     if let Some(Beside { difference, apart, .. }) = beside {
-        let most = largest(apart.iter().map(|losses| losses.most));
+        let most = worst(apart.iter().map(|losses| losses.most));
         let found = match difference {
             None if apart.iter().all(|losses| losses.equal) => "bitwise equal".to_string(),
             None => format!("{most:.0e} apart, bound {LOSS:.0e}"),

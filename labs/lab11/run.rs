@@ -6,7 +6,7 @@ use crate::lesson::{compare_bytes, plans};
 use anyhow::Result;
 use kit::show::{Screen, above, complain};
 use kit::{Checks, Lesson};
-use planner::{Degrees, EXAMPLE, Made, Refusal, Stage, Strategy, TrainingJob, fits, refusal};
+use planner::{Degrees, EXAMPLE, Made, Stage, Strategy, TrainingJob, fits, refusal};
 use shardlab::error::BadInput;
 use shardlab::launch;
 
@@ -38,7 +38,7 @@ pub fn run(args: Args) -> Result<()> {
     let tokens = flags.tokens(&job)?;
     let asked = apparatus::job(&screen, &job, &name);
     if let Some(strategy) = flags.strategy()? {
-        let cannot = |refusal: Refusal| {
+        let cannot = |refusal: BadInput| {
             let what =
                 format!("--plan: this job cannot use {}: {}", strategy.words(), refusal.what);
             BadInput::new(what, refusal.help)

@@ -1,7 +1,7 @@
 //! Families of dense decoders: the table `families.toml`, and how a config.json is read by it.
 
 use super::keys::{Keys, in_words};
-use super::{LONGEST, head_width};
+use super::{Described, LONGEST, head_width};
 use crate::error::BadInput;
 use crate::model::{Dense, Family as Layers, ModelShape};
 use crate::units::thousands;
@@ -110,13 +110,6 @@ fn words(list: &str) -> impl Iterator<Item = &str> {
     list.split_whitespace()
 }
 
-/// A model's shape, and what to say of its length and its windows.
-pub(super) struct Read {
-    pub shape: ModelShape,
-    pub no_length: Option<String>,
-    pub notes: Vec<String>,
-}
-
 impl Family {
     /// Whether the family's files have this key, and it changes no count or is counted.
     pub fn knows(&self, key: &str) -> bool {
@@ -149,7 +142,7 @@ impl Family {
     ///
     /// # Errors
     /// If a key is missing or of a wrong kind, or adds what is not counted.
-    pub fn read(&self, keys: &Keys) -> Result<Read, BadInput> {
+    pub fn read(&self, keys: &Keys) -> Result<Described, BadInput> {
         let heads = keys.needed("num_attention_heads")?;
         let embd = keys.needed("hidden_size")?;
         for key in words(&self.needs) {
@@ -214,7 +207,7 @@ impl Family {
             family: Layers::Dense(dense),
             experts: None,
         };
-        Ok(Read { shape, no_length, notes })
+        Ok(Described { shape, notes, no_length })
     }
 
     /// The row's choices, with those that the file's keys make.

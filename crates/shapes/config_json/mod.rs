@@ -264,16 +264,16 @@ fn table(all: &Value) -> Result<Keys<'_>, BadInput> {
 
 /// What a file of a family describes. Experts are counted in none.
 fn described(family: &families::Family, kind: &str, keys: &Keys) -> Result<Described, BadInput> {
-    let families::Read { shape, no_length, mut notes } = family.read(keys)?;
-    check(&shape)?;
-    keys.ensure_an_entry_a_layer(shape.layers)?;
-    notes.extend(keys.experts().map(|(key, number)| {
+    let mut described = family.read(keys)?;
+    check(&described.shape)?;
+    keys.ensure_an_entry_a_layer(described.shape.layers)?;
+    described.notes.extend(keys.experts().map(|(key, number)| {
         format!(
             "config.json has {number} experts ({key}), and a {kind} none: each layer has one MLP \
              here"
         )
     }));
-    Ok(Described { shape, notes, no_length })
+    Ok(described)
 }
 
 impl Keys<'_> {

@@ -39,7 +39,7 @@ pub struct Measured {
     pub shards: Shards,
     /// The job's sequences per step, and whether activations are dropped.
     batch: usize,
-    dropout: bool,
+    dropout: DropoutMasks,
     pub losses: Vec<f64>,
     /// Parameters on this rank.
     pub parameters: u64,
@@ -144,7 +144,7 @@ pub fn measure(
         way,
         shards,
         batch: config.batch,
-        dropout: config.dropout > 0.0,
+        dropout: DropoutMasks::of(config.dropout),
         losses: Vec::new(),
         parameters: params.numel() as u64,
         activations: 0,
@@ -218,12 +218,7 @@ impl Measured {
 
     /// The expected bytes of activations.
     pub fn expected_activations(&self) -> f64 {
-        let dropout = if self.dropout {
-            DropoutMasks::Kept
-        } else {
-            DropoutMasks::None
-        };
-        self.shards.activations(self.batch, dropout)
+        self.shards.activations(self.batch, self.dropout)
     }
 
     /// The expected bytes per step.
@@ -234,12 +229,12 @@ impl Measured {
     /// The activations of a block, in the letters of the papers: s·b·h numbers of 4 bytes each.
     fn formula(&self) -> &'static str {
         match (self.way, self.dropout) {
-            (Way::OneRank, false) => "64 sbh",
-            (Way::OneRank, true) => "72 sbh",
-            (Way::Tensor, false) => "(16 + 48/t) sbh",
-            (Way::Tensor, true) => "(24 + 48/t) sbh",
-            (Way::Sequence, false) => "(8 + 56/t) sbh",
-            (Way::Sequence, true) => "(8 + 64/t) sbh",
+            (Way::OneRank, DropoutMasks::None) => "64 sbh",
+            (Way::OneRank, DropoutMasks::Kept) => "72 sbh",
+            (Way::Tensor, DropoutMasks::None) => "(16 + 48/t) sbh",
+            (Way::Tensor, DropoutMasks::Kept) => "(24 + 48/t) sbh",
+            (Way::Sequence, DropoutMasks::None) => "(8 + 56/t) sbh",
+            (Way::Sequence, DropoutMasks::Kept) => "(8 + 64/t) sbh",
         }
     }
 }
@@ -366,7 +361,7 @@ mod tests {
             way,
             shards,
             batch: 2,
-            dropout: false,
+            dropout: DropoutMasks::None,
             losses: vec![4.0, 3.0],
             parameters: 0,
             activations: 0,

@@ -3,9 +3,8 @@
 use super::likely;
 use super::report::{ending, memory, time, usable};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
-use planner::{
-    Accuracy, AxisTraffic, Degrees, Made, Refusal, Strategy, TrainingJob, explained, too_large,
-};
+use planner::{Accuracy, AxisTraffic, Degrees, Made, Strategy, TrainingJob, explained, too_large};
+use shardlab::error::BadInput;
 
 /// The cost of a plan, on a screen; or why the job cannot use it.
 pub fn detail(
@@ -13,7 +12,7 @@ pub fn detail(
     job: &TrainingJob,
     strategy: &Strategy,
     all: f64,
-) -> Result<String, Refusal> {
+) -> Result<String, BadInput> {
     if let Some(refusal) = explained(job, strategy) {
         return Err(refusal);
     }

@@ -29,7 +29,7 @@ pub struct Trained {
 }
 
 /// One evaluation.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Point {
     steps: usize,
     /// Of all steps until then, without evaluations.
@@ -71,9 +71,8 @@ pub fn train(
         for model in &mut *models {
             let config = Config { shape: model.shape, seed, ..config.clone() };
             let curve = curve(&model.name, &config, corpus, comm)?;
-            for point in &curve {
-                let Point { steps, seconds, loss } = *point;
-                metrics.write(&Line { model: &model.name, seed, steps, seconds, loss })?;
+            for &point in &curve {
+                metrics.write(&Line { model: &model.name, seed, point })?;
             }
             model.curves.push(curve);
         }
@@ -86,9 +85,8 @@ pub fn train(
 struct Line<'a> {
     model: &'a str,
     seed: u64,
-    steps: usize,
-    seconds: f64,
-    loss: f64,
+    #[serde(flatten)]
+    point: Point,
 }
 
 fn curve(name: &str, config: &Config, corpus: &Corpus, comm: &Comm) -> Result<Vec<Point>> {

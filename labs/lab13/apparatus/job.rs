@@ -35,7 +35,7 @@ pub struct Watched {
 }
 
 /// A step, as all ranks know it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Taken {
     /// Over all replicas.
     pub loss: f64,
@@ -141,7 +141,7 @@ impl Job<'_> {
 
         let loss = training.loss(&ran)?;
         let loss = training.mesh.group(Axis::Data).reduced(loss, Reduce::Mean)?;
-        let seen = Seen::of(training, balances());
+        let seen = Taken::seen(training, balances());
         let balancing = world.reduced(seen.balancing, Reduce::Sum)?;
         // Each tensor rank has seen the same, and each data rank has its part of the mean.
         let tensor = training.tensor.group().size() as u64;
@@ -163,7 +163,6 @@ impl Job<'_> {
         Ok(Taken {
             loss,
             balancing: balancing * training.strategy.pipeline as f64 / world.size() as f64,
-            norm: 0.0,
             copies: all
                 .chunks(number / layers)
                 .map(|of_layer| of_layer.iter().map(|copies| copies / tensor).collect())
@@ -174,8 +173,8 @@ impl Job<'_> {
             others: others / tensor,
             sent,
             all_sent,
-            averages: 0.0,
             seconds,
+            ..Taken::default()
         })
     }
 
@@ -199,6 +198,44 @@ impl Job<'_> {
 }
 
 impl Taken {
+    /// What one rank has seen of a step.
+    fn seen<'a>(training: &Training, balances: impl Iterator<Item = &'a Arc<Balance>>) -> Taken {
+        let shape = &training.config.shape;
+        let number = shape.experts.map_or(0, |experts| experts.count);
+        let here = match training.replicas.experts() {
+            Some(group) => ExpertParallel::new(group.clone()).share(number),
+            None => 0..number,
+        };
+        let copies = vec![vec![0; number]; expert_layers(shape)];
+        let mut seen = Taken { copies, ..Taken::default() };
+        let most = |load: &Load| {
+            let experts = shape.experts?;
+            Some(experts.selection.capacity?.most(load.tokens, &experts) as u64)
+        };
+        let layers = (0..shape.layers).filter(|&layer| shape.experts_of(layer).is_some());
+        let names: BTreeMap<String, usize> = layers
+            .map(|layer| format!("{}.experts", shape.block_name(layer)))
+            .zip(0..)
+            .collect();
+        let micro_batches = training.micro_batches() as f64;
+        for balance in balances {
+            seen.balancing += balance.loss() / micro_batches;
+            seen.others += balance.others();
+            for (name, load) in balance.loads() {
+                seen.routed += Routed::of(&load, &here);
+                seen.dropped[0] += load.dropped();
+                if let Some(most) = most(&load) {
+                    let beyond = load.copies.iter().map(|copies| copies.saturating_sub(most));
+                    seen.dropped[1] += beyond.sum::<u64>();
+                }
+                let Some(&layer) = names.get(&name) else { continue };
+                let sums = &mut seen.copies[layer];
+                sums.iter_mut().zip(&load.copies).for_each(|(sum, copies)| *sum += copies);
+            }
+        }
+        seen
+    }
+
     /// Adds the bytes that ranks have sent since `before`, which is this rank's, and what the
     /// step's averages and norms have by formula.
     ///
@@ -251,55 +288,4 @@ pub fn biases(training: &mut Training) -> Result<Vec<f32>> {
         let biases = specs.filter(|spec| spec.whole.part == Part::SelectionBias);
         Ok(biases.flat_map(|spec| values[spec.range()].to_vec()).collect())
     })
-}
-
-/// What one rank has seen of a step.
-#[derive(Default)]
-struct Seen {
-    balancing: f64,
-    /// Copies of this rank's tokens for each expert of each layer.
-    copies: Vec<Vec<u64>>,
-    routed: Routed,
-    /// Copies that were dropped, and that should have been.
-    dropped: [u64; 2],
-    others: u64,
-}
-
-impl Seen {
-    fn of<'a>(training: &Training, balances: impl Iterator<Item = &'a Arc<Balance>>) -> Seen {
-        let shape = &training.config.shape;
-        let number = shape.experts.map_or(0, |experts| experts.count);
-        let here = match training.replicas.experts() {
-            Some(group) => ExpertParallel::new(group.clone()).share(number),
-            None => 0..number,
-        };
-        let copies = vec![vec![0; number]; expert_layers(shape)];
-        let mut seen = Seen { copies, ..Seen::default() };
-        let most = |load: &Load| {
-            let experts = shape.experts?;
-            Some(experts.selection.capacity?.most(load.tokens, &experts) as u64)
-        };
-        let layers = (0..shape.layers).filter(|&layer| shape.experts_of(layer).is_some());
-        let names: BTreeMap<String, usize> = layers
-            .map(|layer| format!("{}.experts", shape.block_name(layer)))
-            .zip(0..)
-            .collect();
-        let micro_batches = training.micro_batches() as f64;
-        for balance in balances {
-            seen.balancing += balance.loss() / micro_batches;
-            seen.others += balance.others();
-            for (name, load) in balance.loads() {
-                seen.routed += Routed::of(&load, &here);
-                seen.dropped[0] += load.dropped();
-                if let Some(most) = most(&load) {
-                    let beyond = load.copies.iter().map(|copies| copies.saturating_sub(most));
-                    seen.dropped[1] += beyond.sum::<u64>();
-                }
-                let Some(&layer) = names.get(&name) else { continue };
-                let sums = &mut seen.copies[layer];
-                sums.iter_mut().zip(&load.copies).for_each(|(sum, copies)| *sum += copies);
-            }
-        }
-        seen
-    }
 }
