@@ -59,7 +59,7 @@ fn picture(story: &Story, plan: &Plan, screen: &Screen) -> String {
         Whose::Without => without,
     };
     let named = |parts: &[Part]| -> String {
-        let named = parts.iter().map(|&part| format!("{} {}", mark(part), part.word()));
+        let named = parts.iter().map(|&part| format!("{} {}", mark(part), part.name()));
         named.collect::<Vec<_>>().join("  ")
     };
     use Part::*;
@@ -180,7 +180,7 @@ fn verdict(beside: &Beside, screen: &Screen) -> String {
         let what = format!(
             "{} ({}) is wrong. With this part alone, step {} of life {} differs: {}",
             culprit.part.exercise(),
-            culprit.part.word(),
+            culprit.part.name(),
             shows.step,
             shows.life,
             shows.what

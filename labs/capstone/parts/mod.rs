@@ -25,6 +25,7 @@ pub use skip::{Counters, Trainer};
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use shardlab::named::named;
 
 /// One version of each part.
 #[derive(Clone, Copy)]
@@ -98,56 +99,43 @@ impl Parts {
     }
 }
 
-/// A part of the trainer, in the order of the labs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Part {
-    Ring,
-    Average,
-    Batches,
-    Schedule,
-    Gather,
-    Norm,
-    Mlp,
-    Order,
-    Mesh,
-    Skip,
-    Scaler,
-    Load,
+named! {
+    /// A part of the trainer, in the order of the labs, with its word for flags.
+    #[derive(Serialize, Deserialize, ValueEnum)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Part {
+        Ring = "ring",
+        Average = "average",
+        Batches = "batches",
+        Schedule = "schedule",
+        Gather = "gather",
+        Norm = "norm",
+        Mlp = "mlp",
+        Order = "order",
+        Mesh = "mesh",
+        Skip = "skip",
+        Scaler = "scaler",
+        Load = "load",
+    }
 }
 
 impl Part {
-    pub const ALL: [Part; 12] = {
-        use Part::*;
-        [
-            Ring, Average, Batches, Schedule, Gather, Norm, Mlp, Order, Mesh, Skip, Scaler, Load,
-        ]
-    };
-
-    /// Its word for flags, and the exercise in which a reader writes it.
-    fn names(self) -> [&'static str; 2] {
-        match self {
-            Part::Ring => ["ring", "lab01-ring"],
-            Part::Average => ["average", "lab02-average"],
-            Part::Batches => ["batches", "lab03-batches"],
-            Part::Schedule => ["schedule", "lab03-schedule"],
-            Part::Gather => ["gather", "lab04-gather"],
-            Part::Norm => ["norm", "lab04-norm"],
-            Part::Mlp => ["mlp", "lab05-sequence"],
-            Part::Order => ["order", "lab06-order"],
-            Part::Mesh => ["mesh", "lab07-mesh"],
-            Part::Skip => ["skip", "lab08-skip"],
-            Part::Scaler => ["scaler", "lab08-scaler"],
-            Part::Load => ["load", "lab09-overlap"],
-        }
-    }
-
-    pub fn word(self) -> &'static str {
-        self.names()[0]
-    }
-
+    /// The exercise in which a reader writes it.
     pub fn exercise(self) -> &'static str {
-        self.names()[1]
+        match self {
+            Part::Ring => "lab01-ring",
+            Part::Average => "lab02-average",
+            Part::Batches => "lab03-batches",
+            Part::Schedule => "lab03-schedule",
+            Part::Gather => "lab04-gather",
+            Part::Norm => "lab04-norm",
+            Part::Mlp => "lab05-sequence",
+            Part::Order => "lab06-order",
+            Part::Mesh => "lab07-mesh",
+            Part::Skip => "lab08-skip",
+            Part::Scaler => "lab08-scaler",
+            Part::Load => "lab09-overlap",
+        }
     }
 }
 

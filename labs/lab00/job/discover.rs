@@ -13,24 +13,16 @@ use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_ho
 use kit::flags::whole;
 use kit::help;
 use shardlab::error::{BadInput, printable};
+use shardlab::named::named;
 use shardlab::{files, launch};
 use std::path::{Path, PathBuf};
 
-/// The program that gave us the nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheduler {
-    /// PBS Professional, OpenPBS or Torque.
-    Pbs,
-    Slurm,
-}
-
-impl Scheduler {
-    /// Its name, as messages print it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Scheduler::Pbs => "PBS",
-            Scheduler::Slurm => "Slurm",
-        }
+named! {
+    /// The program that gave us the nodes.
+    pub enum Scheduler {
+        /// PBS Professional, OpenPBS or Torque.
+        Pbs = "PBS",
+        Slurm = "Slurm",
     }
 }
 

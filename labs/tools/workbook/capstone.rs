@@ -124,7 +124,7 @@ fn program(book: &Workbook, yours: &[(Part, &Exercise)]) -> String {
     let mut takes = String::new();
     let mut have = Vec::new();
     for (part, _) in yours {
-        let word = part.word();
+        let word = part.name();
         let file = adapters.join(format!("{word}.rs"));
         // A `String` cannot refuse to be written.
         writeln!(modules, "#[path = {:?}]\nmod {word};", file.display().to_string()).ok();
