@@ -161,7 +161,11 @@ fn one_rank(lab: &Lab, comm: &Comm, checks: &mut Checks) -> Result<()> {
     if let Some(beside) = beside {
         checks.beside("first losses", beside);
     }
-    let compared = run.steady_steps(plan, &lab.corpus.train, &one)?;
+    // Of a mistake nobody asks whether it is only roundings.
+    let compared = match lab.broken {
+        None => run.steady_steps(plan, &lab.corpus.train, &one)?,
+        Some(_) => one.losses.len(),
+    };
     run.check(checks, plan, &one, compared);
     checks.end_with("More: --report, --report source, --break untied, --link 1ms,1GB/s");
     Ok(())

@@ -21,7 +21,8 @@
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
 //! - `svg.rs`: SVG for pages, and what the book's own drawings are made of
 //! - `scene.rs`: drawings that say once what is where, for text and SVG
-//! - `nodes.rs`: the ranks on each node, for pages alone
+//! - `nodes.rs`: the ranks on each node, for pages alone; `draws.rs`: the micro-batches that a
+//!   training draws, for pages and notebooks
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
 //! Two promises hold everywhere: what stays on a screen moves no cursor, so a redirected run reads
@@ -33,6 +34,7 @@ mod activity;
 mod bars;
 mod colour;
 mod complaint;
+mod draws;
 mod explained;
 mod gantt;
 mod heat;
@@ -54,6 +56,7 @@ pub use activity::{Activity, Interval};
 pub use bars::{bar, bar_to_scale, glyphs, shares};
 pub use complaint::complain_folded;
 pub(crate) use complaint::in_lines;
+pub use draws::Draws;
 pub use explained::{explained, rows_of};
 pub use gantt::{Bar, Chart, gantt};
 pub use heat::{Heat, Panel};

@@ -141,6 +141,10 @@ mod tests {
         assert_eq!(next(), Some("85 ms"));
         // 13 GB x (2 + 2 + 12/16).
         assert_eq!(next(), Some("61.8 GB"));
+        // One for attention, and one for the MLP.
+        assert_eq!(next(), Some("2"));
+        // One for each rank from the first on.
+        assert_eq!(next(), Some("4"));
         // 10 - 0.1 x 2 on stage 0 and 10 - 0.1 x 6 on stage 3, where one rank has 10 - 0.1 x 8.
         let sum = "the sum of the table's two gradients, before the optimizer's step";
         assert_eq!(next(), Some(sum));
@@ -153,6 +157,10 @@ mod tests {
         // 8 replicas hold 8 whole models.
         assert_eq!(next(), Some("8 replicas of the whole model: nobody has read the setting"));
         assert_eq!(next(), Some("8 tensor ranks on each node, and 8 pipeline stages"));
+        // 1 / (1 + 3).
+        assert_eq!(next(), Some("0.250"));
+        // 36 / 8, and 512 / (2 x 1024 / 8).
+        assert_eq!([next(), next()], [Some("4.50"), Some("2.00")]);
         assert_eq!(next(), None);
     }
 

@@ -124,7 +124,9 @@ pub fn figure(name: &str) -> Result<String> {
         // lab07's eight ranks, on two nodes.
         "mesh" => Nodes(vec![("node 0".into(), 4), ("node 1".into(), 4)])
             .svg("Eight ranks of a mesh, on two nodes"),
-        "draws" => draws::picture()?,
+        "draws" => draws::picture()?.svg(
+            "Micro-batches of four steps: which step learns from each, in three ways to treat steps 2 and 3",
+        ),
         "reshard" => reshard::picture()?,
         "loss-scale" => loss_scale::picture()?,
         "checkpoints" => checkpoints::picture(),
