@@ -31,14 +31,22 @@ pub fn ranked<Row: AsRef<[Cell]>, Cell: AsRef<str>>(
     rows: impl IntoIterator<Item = Row>,
     is_best: impl Fn(usize) -> bool,
 ) -> String {
-    let header = &header.iter().map(AsRef::as_ref).collect::<Vec<&str>>()[..];
+    let header: Vec<&str> = header.iter().map(AsRef::as_ref).collect();
     let cell = |row: &[Cell], column: usize| row.get(column).map_or("", AsRef::as_ref).to_owned();
-    let row = |row: Row| -> Vec<String> {
-        (0..header.len())
-            .map(|column| with_units(&cell(row.as_ref(), column)))
-            .collect()
-    };
-    let rows: Vec<Vec<String>> = rows.into_iter().map(row).collect();
+    let row = |row: Row| (0..header.len()).map(|column| cell(row.as_ref(), column)).collect();
+    let rows = rows.into_iter().map(row).collect();
+    drawn(screen, &header, rows, &is_best)
+}
+
+/// [`ranked`], compiled once for all kinds of rows. Each row has as many cells as the header.
+fn drawn(
+    screen: &Screen,
+    header: &[&str],
+    rows: Vec<Vec<String>>,
+    is_best: &dyn Fn(usize) -> bool,
+) -> String {
+    let with_units = |row: Vec<String>| row.iter().map(|cell| with_units(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.into_iter().map(with_units).collect();
     let Some(widths) = widths(screen, header, &rows) else {
         return paragraphs(screen, header, &rows, is_best);
     };
