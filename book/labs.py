@@ -31,7 +31,8 @@ from browse import LAPTOP, PHONE, loud, start
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # What labs.toml says of each lab in a browser.
-LABS = {lab["name"]: lab.get("browser", {}) for lab in tomllib.loads((ROOT / "labs/labs.toml").read_text())["lab"]}
+COURSE = tomllib.loads((ROOT / "labs/labs.toml").read_text())["lab"]
+LABS = {lab["name"]: lab.get("browser", {}) for lab in COURSE}
 # At most so many bytes, as built and as a server sends it.
 MOST_BYTES = {"labs.wasm": 10_000_000, "labs.wasm.gz": 3_100_000}
 # Of each two-minute exercise with a form the right answer, and a wrong one whose mistake its check knows.
@@ -297,7 +298,8 @@ def answer(browser, place, fields):
 
 def try_forms(browser, address):
     """Each form on its lab's page: a right answer, a wrong one, one that is none."""
-    found = []
+    forms = {exercise["name"] for lab in COURSE for exercise in lab["exercise"] if "form" in exercise}
+    found = [f"no answer is known for {name}" for name in forms ^ ANSWERS.keys()]
     for name, (right, wrong) in ANSWERS.items():
         lab = name[:5]
         if not browser.current_url.endswith(f"/{lab}.html"):

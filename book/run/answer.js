@@ -4,19 +4,7 @@
     const KEY = "shardlab.answers";
     const TYPED = "shardlab.typed";
 
-    function kept(key) {
-        try {
-            return JSON.parse(localStorage.getItem(key)) ?? {};
-        } catch {
-            return {}; // a browser that keeps nothing
-        }
-    }
-
-    function keep(key, name, what) {
-        try {
-            localStorage.setItem(key, JSON.stringify({ ...kept(key), [name]: what }));
-        } catch { /* then it is said all the same */ }
-    }
+    const { kept, keep } = shardlab;
 
     // Runs an exercise's check. Returns whether the answer is right, and what the check says.
     async function check(name, fields) {

@@ -1,6 +1,6 @@
-// The question that a lab's page asks before its run, and those inside pages. The reader commits, the lab runs, and the page says what the answer was
-// right for. What readers said stays in their browsers; the last page of the labs shows it, and saves it as a file. What
-// follows the question answers it, so it is folded until the reader has committed or passes on.
+// The question that a lab's page asks before its run, and those inside pages. The reader commits, the lab runs, and the page
+// says what the answer was right for. What readers said stays in their browsers; the last page of the labs shows it, and saves
+// it as a file. What follows the question before a run answers it, so it is folded until the reader has committed or passes on.
 {
     const KEY = "shardlab.predictions";
     const PASSED = "shardlab.passed";
@@ -20,6 +20,9 @@
             localStorage.setItem(key, JSON.stringify({ ...kept(key), [lab]: what }));
         } catch { /* then it is said all the same */ }
     }
+
+    // answer.js keeps what it has in the same way.
+    [shardlab.kept, shardlab.keep] = [kept, keep];
 
     const now = () => Math.round(Date.now() / 1000);
 

@@ -7,7 +7,7 @@ use shapes::units::bytes_decimal;
 
 /// Why a job cannot use a strategy, and what to do.
 fn because(what: impl Into<String>, help: impl Into<String>) -> Option<BadInput> {
-    Some(BadInput { what: what.into(), help: help.into() })
+    Some(BadInput::new(what, help))
 }
 
 /// The first reason against a strategy, with a help that no later reason refuses: it names the

@@ -5,8 +5,8 @@ use crate::flags::{self, Args, Break};
 use crate::lesson;
 use anyhow::Result;
 use kit::flags::ensure_runs;
-use kit::parity::{drawn, loss_bound, rounds, worst};
-use kit::show::{significant, thousands};
+use kit::parity::{drawn, later_loss_bound, rounds, worst};
+use kit::show::{counted, significant, thousands};
 use kit::{Checks, LabRun, progress, steady};
 use shardlab::checkpoint::universal::{Universal, slices};
 use shardlab::checkpoint::{Claim, rank_file};
@@ -187,18 +187,12 @@ fn steady_steps(lab: &Lab, first: &Run, resumed: &[Resumed]) -> Result<usize> {
     if lab.args.broken.is_some() {
         return Ok(steps);
     }
-    let bound = bound(&lab.config);
+    let bound = later_loss_bound(rounds(&lab.config));
     for Resumed { run, .. } in resumed {
         let losses = (&run.losses[..], &first.losses[..]);
         steps = steps.min(steady::compared(&one, lab.args.save_after, losses, bound, passes)?);
     }
     Ok(steps)
-}
-
-/// The most by which a loss may differ, as a part of it: each step begins where the last one ended,
-/// so roundings become more.
-fn bound(config: &Config) -> f64 {
-    10.0 * loss_bound(rounds(config))
 }
 
 /// Is the saved model whole, and did every job continue it? Of the losses, the first `compared` are
@@ -238,7 +232,7 @@ fn check(
         largest_relative_difference(run.losses.get(..compared).unwrap_or_default(), expected)
     });
     let largest = worst(differences);
-    let bound = bound(&lab.config);
+    let bound = later_loss_bound(rounds(&lab.config));
     let found = format!("{} < {}", significant(largest, 2), significant(bound, 2));
     checks.check(
         largest < bound,
@@ -267,9 +261,7 @@ fn introduce(lab: &Lab) {
     run.row("model", &model);
     let batch = format!("{} sequences per step, the same for any number of ranks", lab.sequences);
     run.row("batch", &batch);
-    let ranks = |job: &Strategy| {
-        format!("{job} ({} rank{})", job.ranks(), if job.ranks() == 1 { "" } else { "s" })
-    };
+    let ranks = |job: &Strategy| format!("{job} ({})", counted(job.ranks(), "rank", "ranks"));
     let saves = format!(
         "{} trains {} steps, and saves after step {}",
         ranks(&args.from),

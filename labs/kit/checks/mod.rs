@@ -1,9 +1,9 @@
 //! Do all ranks train what one rank would? The checks at a lab's end.
 //!
-//! Reading order: `parity.rs` (a step on all ranks and on one), `steady.rs`
-//! (which steps can be compared), `symptoms.rs` (what a mistake
-//! changes), `lab_checks.rs` (prints the checks, and keeps what failed), `beside.rs` (the lesson's
-//! version and the library's), `evaluator.rs` (the loss of text that was not trained on).
+//! Reading order: `parity.rs` (a step on all ranks and on one), `steady.rs` (which steps can be
+//! compared), `symptoms.rs` (what a mistake changes), `lab_checks.rs` (prints the checks, and keeps
+//! what failed), `beside.rs` (the lesson's version and the library's), `evaluator.rs` (the loss of
+//! text that was not trained on).
 
 mod beside;
 mod evaluator;

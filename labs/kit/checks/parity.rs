@@ -159,6 +159,11 @@ pub fn loss_bound(precision: Precision) -> f64 {
     }
 }
 
+/// [`loss_bound`] after some steps: each begins where the last one ended, so roundings become more.
+pub fn later_loss_bound(precision: Precision) -> f64 {
+    10.0 * loss_bound(precision)
+}
+
 /// The most by which a gradient may differ from one rank's, norm by norm: `f32`, or where factors
 /// or gradients are rounded to bf16 four of its units of 2^-8.
 pub fn gradient_bound(config: &Config, f32: f64) -> f64 {

@@ -124,9 +124,7 @@ fn distance(comm: &Comm, mine: &[f32]) -> Result<f64> {
     let square = |x: f32| f64::from(x) * f64::from(x);
     let apart: f64 = mine.iter().zip(&first).map(|(a, b)| square(a - b)).sum();
     let size: f64 = first.iter().map(|&x| square(x)).sum();
-    let mut largest = [(apart / size).sqrt()];
-    comm.all_reduce(&mut largest, Reduce::Max)?;
-    Ok(largest[0])
+    Ok(comm.reduced((apart / size).sqrt(), Reduce::Max)?)
 }
 
 #[cfg(test)]

@@ -192,9 +192,7 @@ impl<'a, R: Record> Records<'a, R> {
 
     /// The mean of all ranks' losses. All ranks call it.
     pub fn mean_loss(&self, own: f64) -> Result<f64> {
-        let mut mean = [own];
-        self.comm.all_reduce(&mut mean, Reduce::Mean)?;
-        Ok(mean[0])
+        Ok(self.comm.reduced(own, Reduce::Mean)?)
     }
 
     /// Adds a step's record. If the step `is_logged`, prints its line, with `--log-all-ranks` on

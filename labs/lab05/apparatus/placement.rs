@@ -1,7 +1,7 @@
 //! Which ranks are neighbours: the groups of a mesh, and the nodes that they lie on.
 
 use kit::neighbours::{across_nodes, groups, spans, topology};
-use kit::show::{Screen, table};
+use kit::show::{Screen, counted, table};
 use shardlab::mesh::{Axis, Layout};
 
 /// The node of each rank, if `per_node` ranks are on each.
@@ -30,7 +30,7 @@ pub fn draw_mesh(screen: &Screen, layout: &Layout, per_node: usize) -> String {
     };
     let axes = layout.order.axes().into_iter().filter(|&axis| layout.sizes.along(axis) > 1);
     let all = nodes.iter().max().map_or(1, |last| last + 1);
-    let on = format!("{} ranks on {all} node{}", layout.ranks(), if all == 1 { "" } else { "s" });
+    let on = format!("{} ranks on {}", layout.ranks(), counted(all, "node", "nodes"));
     let head = screen.bold(format!("{on}, from the nearest axis to the farthest"));
     let warning = across_nodes(layout, nodes);
     let warning = warning.map_or(String::new(), |words| {

@@ -4,7 +4,7 @@ use super::plan::Plan;
 use super::report::{Iteration, Memory, times};
 use anyhow::Result;
 use kit::parity::{self, Trained};
-use kit::show::{Screen, bytes_decimal, explained, significant, table, thousands};
+use kit::show::{Screen, bytes_decimal, counted, explained, significant, table, thousands};
 use kit::{Checks, report, steady};
 use shardlab::comm::{Comm, CommTraffic, Reduce};
 use shardlab::difference::largest_relative_difference;
@@ -16,11 +16,10 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The largest relative differences from one rank: of the first norm, and of losses after some
-/// steps, because each step begins where the last one ended. They are rounding: ranks add up in a
-/// different order, and round gradients or what they send if either is bf16.
+/// steps. They are rounding: ranks add up in a different order, and round gradients or what they
+/// send if either is bf16.
 fn bounds(precision: Precision) -> [f64; 2] {
-    let rounding = parity::loss_bound(precision);
-    [rounding, 10.0 * rounding]
+    [parity::loss_bound(precision), parity::later_loss_bound(precision)]
 }
 
 /// The steps that one rank repeats.
@@ -276,10 +275,10 @@ impl Run {
         let losses = apart(&self.losses, &one.losses[..compared]);
         let norm = apart(&self.norms[0], one.norms.get(..1).unwrap_or_default());
         let [rounding, drift] = bounds(parity::rounds(&plan.config));
-        let s = if compared == 1 { "" } else { "s" };
+        let steps = counted(compared, "step", "steps");
         checks.check(
             losses < drift,
-            &format!("{compared} step{s}: losses are one rank's, within {drift:.0e}"),
+            &format!("{steps}: losses are one rank's, within {drift:.0e}"),
             &off(losses),
             "the ranks trained a different model than one rank",
         );

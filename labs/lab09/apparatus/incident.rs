@@ -10,7 +10,7 @@ use deepspeed::example::{Example, Group, value};
 use deepspeed::torch::{Node, TorchFile};
 use deepspeed::{Options, Report, STATES, Watch, convert};
 use kit::Checks;
-use kit::show::{Screen, table, thousands};
+use kit::show::{Screen, counted, table, thousands};
 use shardlab::checkpoint::files;
 use shardlab::error::BadInput;
 use shardlab::parallel::partition::Flat;
@@ -243,7 +243,7 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
     let failed = FAILED.run(&dir)?;
     let control = CONTROL.run(&dir)?;
     let row = |job: Incident, run: &Converted| {
-        let layers = format!("{} layer{}", job.layers, if job.layers == 1 { "" } else { "s" });
+        let layers = counted(job.layers, "layer", "layers");
         let name = format!("{} ranks ({} nodes of 12), {layers}", job.ranks, job.ranks / 12);
         let merged = of(run.done[1], run.report.parameters.len());
         vec![name, of(run.stripped().0, job.ranks), of(run.done[0], job.ranks), merged]

@@ -10,6 +10,7 @@ use anyhow::Result;
 use kit::Checks;
 use kit::parity::{self, rounding, rounds, worst};
 use kit::show::{bytes_decimal, significant, thousands};
+use kit::steady::{self, TIMES};
 use shardlab::difference::same_bits;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::strategy::Recompute;
@@ -19,11 +20,6 @@ use shardlab::train::Config;
 
 /// The most copies of an expert at the end of the training, as a multiple of the mean.
 pub const UNEVEN: f64 = 2.0;
-
-/// Losses, norms and choices may be off by so many times the most that one rank's were, whose
-/// gradients were off in four ways. Of 180 right trainings of 9 kinds, with rates from the lab's
-/// own to 1, the farthest was off by 3 times that.
-const TIMES: f64 = 8.0;
 
 /// What the ranks found.
 pub struct Found {
@@ -233,12 +229,13 @@ pub fn check_training(
 /// The first steps in which roundings cannot have become more than the bounds. A later loss says
 /// nothing of the strategy; the first is of no gradients yet.
 fn steady(one: &OneRank, bound: f64, norms_bound: f64) -> usize {
-    let grown = one.drift.iter().position(|drift| {
+    if one.drift.is_empty() {
+        return one.losses.len(); // nothing is rounded to bf16
+    }
+    steady::steady(one.drift.iter().map(|drift| {
         let norms = worst([drift.norm, drift.balancing]);
-        // Not a number is no bound.
-        !(TIMES * drift.loss <= bound && TIMES * norms <= norms_bound)
-    });
-    grown.map_or(one.losses.len(), |steps| steps.max(1))
+        worst([drift.loss / bound, norms / norms_bound])
+    }))
 }
 
 /// Checks that choices are even at the end. Where they are not, and nobody has made a mistake, one

@@ -5,13 +5,13 @@ use super::job::{biases, params};
 use super::load::{LAST, largest_share, relative};
 use anyhow::{Context, Result};
 use kit::parity::{by_name, rounds, stored_gradients, worst};
-use kit::steady::push_off;
+use kit::steady::{again, push_off};
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::model::{Balance, Pass};
 use shardlab::parallel::Strategy;
 use shardlab::tensor::Precision;
-use shardlab::train::{Config, Diverged, Setup, Training};
+use shardlab::train::{Config, Setup, Training};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -75,9 +75,6 @@ impl Drift {
         }
     }
 }
-
-/// Trainings whose gradients are off. One of them can end near its start by chance.
-const AGAIN: u64 = 4;
 
 /// What routers have chosen in one pass.
 #[derive(Clone)]
@@ -153,19 +150,14 @@ impl OneRank {
         if rounds(job.config) == Precision::F32 {
             return Ok(one);
         }
-        one.drift = vec![Drift::default(); steps];
-        for i in 0..AGAIN {
-            let off = match OneRank::take(job, steps, Some((&one, i))) {
-                Ok(off) => Some(off),
-                Err(error) if error.is::<Diverged>() => None,
-                Err(error) => return Err(error),
+        let off = again(|sample| OneRank::take(job, steps, Some((&one, sample))))?;
+        let drift = |step: usize| {
+            let of = |off: &Option<OneRank>| {
+                off.as_ref().map_or(Drift::WITHOUT_END, |off| Drift::between(&one, off, step))
             };
-            for step in 0..steps {
-                let drift =
-                    off.as_ref().map_or(Drift::WITHOUT_END, |off| Drift::between(&one, off, step));
-                one.drift[step] = one.drift[step].or_more(drift);
-            }
-        }
+            off.iter().map(of).fold(Drift::default(), Drift::or_more)
+        };
+        one.drift = (0..steps).map(drift).collect();
         Ok(one)
     }
 

@@ -3,6 +3,7 @@
 //! them, which is compiled for the browser in `crates/web/checks.rs`.
 
 use super::colours::escaped;
+use super::places::filled;
 use anyhow::{Context, Result, ensure};
 use kit::{Course, Exercise};
 use std::fmt::Write;
@@ -17,17 +18,7 @@ const PLACE: &str = "<section class=\"answer\">";
 /// # Errors
 /// If a place names no exercise that has one, or the exercise's file cannot be read.
 pub fn with_answers(course: &Course, root: &Path, page: &str) -> Result<String> {
-    let mut out = String::new();
-    for line in page.split_inclusive('\n') {
-        let name = line
-            .strip_prefix(PLACE)
-            .and_then(|rest| rest.trim_end().strip_suffix("</section>"));
-        match name {
-            None => out += line,
-            Some(name) => out += &form(course, root, name)?,
-        }
-    }
-    Ok(out)
+    filled(page, PLACE, |name| form(course, root, name))
 }
 
 /// An exercise that can be read without a script, and is then solved in the terminal.

@@ -2,6 +2,7 @@
 //! picture, an output, a mistake, and what to take home. Nothing on them is typed for a slide.
 
 use super::aids::pages_of_paths;
+use super::places::filled;
 use anyhow::{Context, Result};
 use kit::show::counted;
 use kit::{Course, Lab, capitalized};
@@ -11,17 +12,14 @@ use std::path::Path;
 const LONGEST: usize = 90;
 
 /// Where a page has all slides.
-const PLACE: &str = "<section class=\"decks\"></section>\n";
+const PLACE: &str = "<section class=\"decks\">";
 
 /// The page with the slides of every lab, if it has a place for them. `root` is the checkout.
 ///
 /// # Errors
 /// If a lab names an output that is not there.
 pub fn with_decks(course: &Course, root: &Path, page: &str) -> Result<String> {
-    if !page.contains(PLACE) {
-        return Ok(page.to_string());
-    }
-    Ok(page.replace(PLACE, &decks(course, root)?))
+    filled(page, PLACE, |_| decks(course, root))
 }
 
 /// Five slides for each lab. Each names its decks: its lab, and the paths that have this lab.
@@ -179,7 +177,7 @@ mod tests {
         let course = Course::read().unwrap();
         assert_eq!(with_decks(&course, root(), "# A\n").unwrap(), "# A\n");
         assert!(
-            with_decks(&course, root(), PLACE)
+            with_decks(&course, root(), &format!("{PLACE}</section>\n"))
                 .unwrap()
                 .starts_with("<section class=\"slide\"")
         );

@@ -19,8 +19,8 @@
 //!   `exposed.rs` (overlap), `memory.rs` and `bad_batch.rs`, with `noise.rs`; `numbers.rs` has what
 //!   they must compute
 //!
-//! `predictions.rs` asks each lab for the question on its page, `answers.rs` makes the forms of
-//! two-minute exercises, and `decks.rs` the slides of every lab.
+//! `places.rs` fills places of a page: `predictions.rs` asks each lab for its questions,
+//! `answers.rs` makes the forms of two-minute exercises, and `decks.rs` the slides of every lab.
 //!
 //! `site.rs` builds it all into one folder, with the labs that run on its pages; `heads.rs` says in
 //! each page's head what it is about.
@@ -50,6 +50,7 @@ mod notebook;
 mod numbers;
 mod outputs;
 mod over_a_step;
+mod places;
 mod plans;
 mod predictions;
 mod reshard;

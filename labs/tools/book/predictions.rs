@@ -2,6 +2,7 @@
 //! its answer, and what other answers would have been right for; `book/run/predict.js` asks.
 
 use super::colours::escaped;
+use super::places::filled;
 use anyhow::{Context, Result};
 use itertools::iproduct;
 use kit::Question;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Where a page has its question.
-const PLACE: &str = "<section class=\"predict\"></section>\n";
+const PLACE: &str = "<section class=\"predict\">";
 
 /// Where a page has another one: this, the lab, and the question's place among the lab's.
 const INSIDE: &str = "<section class=\"question\">";
@@ -76,25 +77,16 @@ pub(super) fn typed_numbers() -> Vec<Value> {
 /// # Errors
 /// If the page is no lab's, or a lab has no such question.
 pub fn with_questions(before_runs: &[Question], file: &str, page: &str) -> Result<String> {
-    let mut out = String::new();
-    for line in page.split_inclusive('\n') {
-        let inside = line
-            .strip_prefix(INSIDE)
-            .and_then(|rest| rest.trim_end().strip_suffix("</section>"));
-        if let Some(name) = inside {
-            let head =
-                format!("class=\"question\" data-question=\"{name}\" aria-label=\"A question\"");
-            out += &html(&head, "Before you read on.", &named(name)?)?;
-        } else if line == PLACE {
-            let question = before_runs.iter().find(|asked| format!("{}.md", asked.page) == file);
-            let question = question.with_context(|| format!("no lab asks on {file}"))?;
-            let head = format!("class=\"predict\" aria-label=\"{}: a prediction\"", question.lab);
-            out += &html(&head, "Predict, then run.", question)?;
-        } else {
-            out += line;
-        }
-    }
-    Ok(out)
+    let page = filled(page, PLACE, |_| {
+        let question = before_runs.iter().find(|asked| format!("{}.md", asked.page) == file);
+        let question = question.with_context(|| format!("no lab asks on {file}"))?;
+        let head = format!("class=\"predict\" aria-label=\"{}: a prediction\"", question.lab);
+        html(&head, "Predict, then run.", question)
+    })?;
+    filled(&page, INSIDE, |name| {
+        let head = format!("class=\"question\" data-question=\"{name}\" aria-label=\"A question\"");
+        html(&head, "Before you read on.", &named(name)?)
+    })
 }
 
 /// The question with a name such as `lab03 2`: the lab's second.
@@ -195,7 +187,7 @@ mod tests {
                 let page = format!("{}.md", ask().unwrap().page);
                 let text = read_to_string(pages.join(&page)).unwrap();
                 let place = match at {
-                    0 => format!("\n{PLACE}"),
+                    0 => format!("\n{PLACE}</section>\n"),
                     _ => format!("\n{INSIDE}{} {}</section>\n", lab.name, at + 1),
                 };
                 assert_eq!(text.matches(&place).count(), 1, "{} {} on {page}", lab.name, at + 1);
