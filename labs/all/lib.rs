@@ -11,7 +11,8 @@ pub struct Entry {
     pub name: &'static str,
     /// Runs it as its own program does, with this process's command line.
     pub run: fn() -> ExitCode,
-    /// What it asks: the first question before it runs, and all of them in the quiz.
+    /// What it asks: the first question before it runs, the others inside pages, and all of them in
+    /// the quiz.
     pub questions: &'static [Ask],
 }
 

@@ -18,7 +18,7 @@ use std::ops::Range;
 const AGAIN: u64 = 4;
 
 /// Figures may be off by so many times the most that one rank's were, whose gradients were off in
-/// [`AGAIN`] ways. Of 180 right trainings of lab13, of 9 kinds, with rates from its own to 1, the
+/// several ways. Of 180 right trainings of lab13, of 9 kinds, with rates from its own to 1, the
 /// farthest was off by 3 times that.
 pub const TIMES: f64 = 8.0;
 

@@ -1,5 +1,6 @@
 //! What a question is: its text, its choices, and the thought that leads to each wrong one. Each
-//! lab has some: the first is asked before its run, and the workbook's quiz asks all.
+//! lab has some: the first is asked before its run, the others inside pages, and the workbook's
+//! quiz asks all.
 
 use crate::show::{Screen, significant};
 use anyhow::Result;
