@@ -92,7 +92,7 @@ impl TensorOp for Linear {
         let dy = Matrix::new(dy, n, outs);
         let x = Matrix::new(x, n, ins);
         self.weight
-            .add_gradient(|dw| matmul_in(self.products, dw, ins, Write::Add, dy.t(), x))
+            .write_gradient(|dw, write| matmul_in(self.products, dw, ins, write, dy.t(), x))
     }
 }
 
@@ -179,6 +179,21 @@ mod tests {
                 layer.weight_gradients(&x, &[1, 1], &dy).unwrap();
                 assert_eq!(*params.gradients(), [expected], "{products:?}");
             }
+        }
+    }
+
+    /// An expert without tokens contributes zeros, and not what its gradient was.
+    #[test]
+    fn a_contribution_of_no_rows_leaves_no_earlier_gradient() {
+        for products in [Precision::F32, Precision::Bf16] {
+            let params = Params::new();
+            let weight = params.declare("weight", &[2, 3], Init::Constant(1.0)).unwrap();
+            params.allocate(1);
+            weight.add_gradient(|gradient| gradient.fill(f32::NAN)).unwrap();
+            params.zero_gradients();
+            let layer = Linear { weight: weight.handle(), bias: None, products };
+            layer.weight_gradients(&[], &[0, 3], &[]).unwrap();
+            assert_eq!(*params.gradients(), [0.0; 6], "{products:?}");
         }
     }
 }

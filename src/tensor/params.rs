@@ -36,11 +36,11 @@ use super::stored::{Numbers, Stored};
 use super::whole::{Copies, Cut, Whole};
 use crate::memory::zeros;
 use candle_core::{Error, Result, bail};
-use exclusive::Exclusive;
+use exclusive::{Exclusive, StillHeld, WriteGuard};
 use guards::NotHere;
 use layout::Progress;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// Called during the backward pass, when a parameter's gradient is complete.
@@ -131,7 +131,11 @@ impl Params {
             bail!("two parameters are named {name}; names must be unique");
         }
         let index = declared.len();
-        let progress = Progress { uses: 1, contributions: AtomicUsize::new(0) };
+        let progress = Progress {
+            uses: 1,
+            contributions: AtomicUsize::new(0),
+            outdated: AtomicBool::new(false),
+        };
         declared.push((Spec { name, shape, whole, cut, copies, index, start: 0 }, progress));
         Ok(Param { index, home: self.clone() })
     }
@@ -241,7 +245,7 @@ impl Params {
     /// [`Params::whole_gradients`] has an error instead.
     #[track_caller]
     pub fn stored_gradients<T: Stored>(&self) -> Gradients<'_, T> {
-        held(FlatGuard::new(self.gradients.write(), "gradients"))
+        held(FlatGuard::new(self.all_gradients(), "gradients"))
     }
 
     /// All gradients in f32; an error where [`Params::gradients`] panics.
@@ -251,7 +255,7 @@ impl Params {
     /// guard of them is held.
     #[track_caller]
     pub fn whole_gradients(&self) -> Result<Gradients<'_>> {
-        asked(FlatGuard::new(self.gradients.write(), "gradients"))
+        asked(FlatGuard::new(self.all_gradients(), "gradients"))
     }
 
     /// Bytes of the values in this rank's own buffer: 0 while they are sharded.
@@ -286,7 +290,7 @@ impl Params {
         &self,
         gradients: Storage<dyn ShardedGradients>,
     ) -> Storage<dyn ShardedGradients> {
-        std::mem::replace(&mut *held(self.gradients.write()), gradients)
+        std::mem::replace(&mut *held(self.all_gradients()), gradients)
     }
 
     /// Frees sharded values and gradients: the strategy that sharded them has ended. What a guard
@@ -301,22 +305,36 @@ impl Params {
     }
 
     /// Sets the gradients to zero. A step needs that before its first micro-step: backward passes
-    /// only ever add.
+    /// only ever add. The zeros are written when somebody reads them. Most gradients' first
+    /// contribution replaces what was there, which saves two passes over the buffer.
     ///
     /// # Panics
     ///
     /// If a guard of them is held.
     #[track_caller]
     pub fn zero_gradients(&self) {
-        // A backward pass that failed may have left some of its contributions.
+        let _guard = held(self.gradients.write());
         for one in &self.layout().progress {
+            // A backward pass that failed may have left some of its contributions.
             one.contributions.store(0, Relaxed);
+            one.outdated.store(true, Relaxed);
         }
-        match &mut *held(self.gradients.write()) {
-            Storage::Local(Numbers::F32(all)) => all.fill(0.0),
-            Storage::Local(Numbers::Bf16(all)) => all.fill(half::bf16::ZERO),
-            Storage::Unallocated | Storage::Sharded(_) => {}
+    }
+
+    /// The gradients, all of them up to date.
+    #[track_caller]
+    fn all_gradients(
+        &self,
+    ) -> std::result::Result<WriteGuard<'_, Storage<dyn ShardedGradients>>, StillHeld> {
+        let mut gradients = self.gradients.write()?;
+        // Where no layout is, nothing was zeroed.
+        let layout = self.layout.get();
+        for (spec, one) in layout.iter().flat_map(|all| all.specs.iter().zip(&all.progress)) {
+            if one.outdated.swap(false, Relaxed) {
+                gradients.zero(spec.range());
+            }
         }
+        Ok(gradients)
     }
 
     /// Registers `hook`: every complete gradient calls it, after the hooks that were registered
@@ -363,6 +381,7 @@ impl Drop for Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tensor::matmul::Write;
     use std::ops::Range;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -406,6 +425,32 @@ mod tests {
         drop(values);
         let _values = params.values_mut();
         assert!(weight.value().is_err() && params.whole().is_err());
+    }
+
+    /// Nothing of an earlier step is read, whether or not a pass has come by.
+    #[test]
+    fn gradients_begin_a_step_as_zeros() {
+        let params = Params::new();
+        let names = ["a", "b", "c"];
+        let [a, b, c] = names.map(|name| params.declare(name, &[1], Init::Constant(0.0)).unwrap());
+        params.allocate(1);
+        for _ in 0..2 {
+            params.zero_gradients();
+            a.write_gradient(|sum, write| sum[0] = if write == Write::Add { 8.0 } else { 1.0 })
+                .unwrap();
+            b.add_gradient(|sum| sum[0] += 2.0).unwrap();
+            b.write_gradient(|sum, write| sum[0] += if write == Write::Add { 2.0 } else { 8.0 })
+                .unwrap();
+            let all = params.gradients().to_vec();
+            assert_eq!(all, [1.0, 4.0, 0.0]);
+            c.add_gradient(|sum| sum[0] += 5.0).unwrap();
+            assert_eq!(*params.gradients(), [1.0, 4.0, 5.0]);
+        }
+        params.zero_gradients();
+        match params.set_gradients(Storage::Unallocated) {
+            Storage::Local(Numbers::F32(all)) => assert_eq!(all, [0.0; 3]),
+            _ => panic!("they were on this rank"),
+        }
     }
 
     /// No list is silently empty.

@@ -109,7 +109,8 @@ impl TensorOp for Stacked {
             column -= rows;
             let dy = Matrix::new(dy, n, outs).cols(column..column + rows);
             let x = Matrix::new(x, n, ins);
-            weight.add_gradient(|dw| matmul_in(self.products, dw, ins, Write::Add, dy.t(), x))?;
+            weight
+                .write_gradient(|dw, write| matmul_in(self.products, dw, ins, write, dy.t(), x))?;
         }
         Ok(())
     }

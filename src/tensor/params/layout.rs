@@ -3,7 +3,7 @@
 use crate::tensor::{Copies, Cut, Whole};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// A parameter's description.
 #[derive(Debug)]
@@ -94,6 +94,8 @@ pub(super) struct Progress {
     /// contributions.
     pub(super) uses: usize,
     pub(super) contributions: AtomicUsize,
+    /// The buffer still has an earlier step's gradient, which is to be read as zeros.
+    pub(super) outdated: AtomicBool,
 }
 
 impl FlatLayout {

@@ -3,11 +3,12 @@
 use super::exclusive::{ReadGuard, StillHeld};
 use super::layout::Progress;
 use super::{Params, ShardedValues, Spec, Storage};
+use crate::tensor::matmul::Write;
 use crate::tensor::stored::widen;
 use crate::tensor::{Numbers, Stored, few_rows, profile};
 use candle_core::{Error, Result, bail};
 use std::ops::{Deref, Range};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
 /// A layer's handle on one parameter.
@@ -107,20 +108,35 @@ impl Param {
     /// If gradients were not allocated, if a guard of them is held, or a hook fails: a rank has
     /// ended with which it communicates.
     pub fn add_gradient(&self, add: impl FnOnce(&mut [f32])) -> Result<()> {
+        self.write_gradient(|sum, write| {
+            if write == Write::Replace {
+                sum.fill(0.0);
+            }
+            add(sum);
+        })
+    }
+
+    /// [`Param::add_gradient`] by `contribute`, which is told to replace what stands there if this
+    /// is the step's first contribution.
+    #[track_caller]
+    pub(in crate::tensor) fn write_gradient(
+        &self,
+        contribute: impl FnOnce(&mut [f32], Write),
+    ) -> Result<()> {
         // A trait object cannot take a closure that may be called only once. The option makes one
         // that it can take.
-        let mut add = Some(add);
-        self.add_contribution(&mut |sum| {
-            if let Some(add) = add.take() {
-                add(sum);
+        let mut contribute = Some(contribute);
+        self.add_contribution(&mut |sum, write| {
+            if let Some(contribute) = contribute.take() {
+                contribute(sum, write);
             }
         })
     }
 
-    fn add_contribution(&self, add: &mut dyn FnMut(&mut [f32])) -> Result<()> {
+    fn add_contribution(&self, contribute: &mut dyn FnMut(&mut [f32], Write)) -> Result<()> {
         let spec = self.spec();
-        let Progress { uses, contributions } = &self.home.layout().progress[self.index];
-        self.add_where_it_is(spec, add)?;
+        let Progress { uses, contributions, outdated } = &self.home.layout().progress[self.index];
+        self.contribute_where_it_is(spec, outdated, contribute)?;
         if contributions.fetch_add(1, Relaxed) + 1 == *uses {
             contributions.store(0, Relaxed);
             for hook in &*self.home.hooks.read().unwrap_or_else(PoisonError::into_inner) {
@@ -130,15 +146,25 @@ impl Param {
         Ok(())
     }
 
-    fn add_where_it_is(&self, spec: &Spec, add: &mut dyn FnMut(&mut [f32])) -> Result<()> {
+    fn contribute_where_it_is(
+        &self,
+        spec: &Spec,
+        outdated: &AtomicBool,
+        contribute: &mut dyn FnMut(&mut [f32], Write),
+    ) -> Result<()> {
         let mut home = here(self.home.gradients.write())?;
+        let write = if outdated.swap(false, Relaxed) {
+            Write::Replace
+        } else {
+            Write::Add
+        };
         let collect = match &mut *home {
             Storage::Local(Numbers::F32(all)) => {
-                add(&mut all[spec.range()]);
+                contribute(&mut all[spec.range()], write);
                 return Ok(());
             }
             Storage::Local(Numbers::Bf16(all)) => {
-                Stored::change(&mut all[spec.range()], add);
+                Stored::change(&mut all[spec.range()], |sum| contribute(sum, write));
                 return Ok(());
             }
             Storage::Sharded(collect) => collect.clone(),
@@ -147,7 +173,7 @@ impl Param {
             }
         };
         drop(home);
-        collect.add_gradient(spec, add)
+        collect.add_gradient(spec, &mut |sum| contribute(sum, Write::Add))
     }
 }
 

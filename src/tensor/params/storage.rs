@@ -27,6 +27,15 @@ impl<S: ?Sized> Storage<S> {
         }
     }
 
+    /// Sets some numbers to zero, if they are on this rank.
+    pub(super) fn zero(&mut self, elements: Range<usize>) {
+        match self {
+            Storage::Local(Numbers::F32(all)) => all[elements].fill(0.0),
+            Storage::Local(Numbers::Bf16(all)) => all[elements].fill(bf16::ZERO),
+            Storage::Unallocated | Storage::Sharded(_) => {}
+        }
+    }
+
     pub(super) fn forget_shards(&mut self) {
         if matches!(self, Storage::Sharded(_)) {
             *self = Storage::Unallocated;
