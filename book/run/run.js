@@ -1,7 +1,7 @@
 // A Run button at every place of a page that shows a lab's command: the lab runs on the page, with flags that can be changed.
 {
     // As it is typed in a checkout, or in a room.
-    const COMMAND = /^(?:\$ )?(?:cargo run (?:--release )?--bin (lab\d\d)(?: -- ([^|;>]*))?|\$SHARDLAB_BIN\/(lab\d\d)(?: ([^|;>]*))?)$/;
+    const COMMAND = /^(?:\$ )?(?:cargo run (?:--release )?--bin (lab\d\d|formats)(?: -- ([^|;>]*))?|\$SHARDLAB_BIN\/(lab\d\d|formats)(?: ([^|;>]*))?)$/;
 
     // Flags as a shell parts them.
     const parted = flags => [...flags.matchAll(/"([^"]*)"|'([^']*)'|(\S+)/g)].map(([, double, single, plain]) => double ?? single ?? plain);
@@ -48,6 +48,7 @@
         input.value = flags;
         // Seconds until its first words, and until its end.
         let [first, seconds] = [0, 0];
+        let args = [];
         const ended = (code, why) => {
             terminal.flush();
             stop = () => {};
@@ -57,12 +58,13 @@
             panel.dataset.exit = code;
             downloads(left.querySelector("p"));
             left.hidden = files.all().length === 0;
+            if (code === 0) shardlab.goesOn(panel, args, files);
             whenEnded(code);
         };
         form.addEventListener("submit", async event => {
             event.preventDefault();
             stop();
-            const args = [lab, ...parted(input.value)];
+            args = [lab, ...parted(input.value)];
             let stopped = false;
             stop = () => { stopped = true; };
             delete panel.dataset.exit;

@@ -4,7 +4,6 @@
 //! files are read, and only up to a size that the caller says. And what others may read while this
 //! program writes it is replaced as a whole.
 
-use memmap2::Mmap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
@@ -169,21 +168,38 @@ fn encoding(error: &FromUtf8Error) -> String {
     format!("it is not UTF-8 text (byte {at}): {why}")
 }
 
+/// A file's bytes in memory.
+#[cfg(not(target_family = "wasm"))]
+pub type Mapped = memmap2::Mmap;
+/// A file's bytes in memory. A browser maps no files.
+#[cfg(target_family = "wasm")]
+pub type Mapped = Vec<u8>;
+
 /// Maps a file into memory, however large it is: only what is used is read.
 ///
 /// # Errors
 /// As [`open`], if the file is [`foreign`] or some words of a server, and if the system cannot map
 /// it.
-pub fn map(path: &Path) -> io::Result<Mmap> {
-    let (file, _) = open(path)?;
-    // SAFETY: a model's files do not change while they are read. If a different program cuts one, a
-    // signal ends this program, and its memory stays as it is.
-    let map = unsafe { Mmap::map(&file) }?;
+pub fn map(path: &Path) -> io::Result<Mapped> {
+    let map = mapped(path)?;
     // Safetensors begin with a number of 8 bytes, which can be any, and JSON.
     if map.get(8) != Some(&b'{') {
         refuse(foreign(&map).or_else(|| answer(&map)))?;
     }
     Ok(map)
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn mapped(path: &Path) -> io::Result<Mapped> {
+    let (file, _) = open(path)?;
+    // SAFETY: a model's files do not change while they are read. If a different program cuts one, a
+    // signal ends this program, and its memory stays as it is.
+    unsafe { Mapped::map(&file) }
+}
+
+#[cfg(target_family = "wasm")]
+fn mapped(path: &Path) -> io::Result<Mapped> {
+    whole(path, u64::MAX)
 }
 
 /// Quotes what a server says in place of a file: "Entry not found". Numbers are no such text, JSON

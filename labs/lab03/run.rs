@@ -22,7 +22,9 @@ pub fn run(mut args: Args) -> Result<()> {
     args.train.take(&strategy);
     let config = args.train.resolve(strategy.data, args.steps, &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
-    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
+    // An evaluation without a training is the last one.
+    let last = if args.eval_only { 0 } else { config.steps };
+    let eval = args.eval.resolve(last, &args.train.defaults(), &corpus)?;
     ensure_ranks_can_differ(args.broken.is_some(), config.ranks)?;
     let run = LabRun {
         ranks: config.ranks,

@@ -6,7 +6,6 @@ use crate::files;
 use crate::plan::ModelShape;
 use crate::tensor::{Cut, Params, Whole};
 use anyhow::{Context, Result};
-use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -134,7 +133,7 @@ pub fn load(dir: &Path, params: &Params) -> Result<(), BadInput> {
     Ok(())
 }
 
-fn read(dir: &Path) -> Result<Mmap, BadInput> {
+fn read(dir: &Path) -> Result<files::Mapped, BadInput> {
     let path = dir.join(FILE);
     files::map(&path).map_err(|error| {
         let what = format!("cannot read weights from {}: {error}", path.display());

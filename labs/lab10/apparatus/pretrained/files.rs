@@ -6,7 +6,6 @@ use super::{
     of_other_shape, read, scaled_otherwise, scales_by, unreadable,
 };
 use half::{bf16, f16};
-use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensors, TensorInfo};
 use shapes::config_json::some;
 use shardlab::error::BadInput;
@@ -25,7 +24,7 @@ pub const INDEX: &str = "model.safetensors.index.json";
 /// reads only its pages.
 pub(super) struct Files {
     pub shape: ModelShape,
-    maps: Vec<Mmap>,
+    maps: Vec<shardlab::files::Mapped>,
     tensors: BTreeMap<String, Tensor>,
 }
 
