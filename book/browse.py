@@ -777,9 +777,9 @@ BAD = dict(access=f"<nav class=sidebar></nav><a href='#place'></a><div style='wi
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
-FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch", "straggler", "drift"]
+FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch", "straggler", "drift", "divisor"]
 # Those whose cases are written into the page.
-DRAWN = ["schedule", "plans", "cut", "reshard", "mesh", "straggler", "drift"]
+DRAWN = ["schedule", "plans", "cut", "reshard", "mesh", "straggler", "drift", "divisor"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),

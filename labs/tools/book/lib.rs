@@ -14,10 +14,10 @@
 //! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change. Where a reader can
 //!   choose among few enough cases, all are written into the page (`cases.rs`), and the script only
-//!   draws: `schedules.rs`, `plans.rs`, `cut.rs` (an MLP on ranks), `reshard.rs`, `straggler.rs`
-//!   and `drift.rs`; `mesh.rs` does so in part. Other scripts have formulas, which are compared:
-//!   `exposed.rs` (overlap), `memory.rs` and `bad_batch.rs`, with `noise.rs`; `numbers.rs` has what
-//!   they must compute
+//!   draws: `schedules.rs`, `plans.rs`, `cut.rs` (an MLP on ranks), `reshard.rs`, `straggler.rs`,
+//!   `drift.rs` and `divisor.rs`; `mesh.rs` does so in part. Other scripts have formulas, which are
+//!   compared: `exposed.rs` (overlap), `memory.rs` and `bad_batch.rs`, with `noise.rs`;
+//!   `numbers.rs` has what they must compute
 //!
 //! `places.rs` fills places of a page: `predictions.rs` asks each lab for its questions,
 //! `answers.rs` makes the forms of two-minute exercises, and `decks.rs` the slides of every lab.
@@ -36,6 +36,7 @@ mod colours;
 mod compare;
 mod cut;
 mod decks;
+mod divisor;
 mod draw;
 mod drift;
 mod exposed;

@@ -1,7 +1,7 @@
 //! Interactive figures, for a notebook.
 
 use super::figures::figure;
-use super::{cut, drift, mesh, plans, reshard, schedules, straggler};
+use super::{cut, divisor, drift, mesh, plans, reshard, schedules, straggler};
 use anyhow::{Context, Result};
 use kit::show::Picture;
 use shardlab::error::BadInput;
@@ -16,7 +16,7 @@ macro_rules! script {
     };
 }
 
-const ALL: [Live; 13] = [
+const ALL: [Live; 14] = [
     ("cost", script!("cost"), None),
     ("stages", script!("stages"), None),
     ("ring", script!("ring"), None),
@@ -30,6 +30,7 @@ const ALL: [Live; 13] = [
     ("bad-batch", script!("bad-batch"), None),
     ("straggler", script!("straggler"), Some(straggler::cases)),
     ("drift", script!("drift"), Some(drift::cases)),
+    ("divisor", script!("divisor"), Some(divisor::cases)),
 ];
 
 /// The figure of this name among some.

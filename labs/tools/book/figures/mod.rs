@@ -27,7 +27,7 @@ mod schedules;
 mod settings;
 mod zero_life;
 
-use super::{bad_batch, cut, drift, exposed, memory, straggler};
+use super::{bad_batch, cut, divisor, drift, exposed, memory, straggler};
 use crate::draw::{Ring, block, gantt};
 use anyhow::Result;
 use held::{holdings, holdings_of, stages};
@@ -91,6 +91,7 @@ pub fn figure(name: &str) -> Result<String> {
         "bad-batch" => bad_batch::picture()?,
         "straggler" => straggler::picture()?,
         "drift" => drift::picture()?,
+        "divisor" => divisor::picture()?,
         "block" => block(),
         "gemm-columns" => gemm(&screen, false).1,
         "gemm-rows" => gemm(&screen, true).1,
