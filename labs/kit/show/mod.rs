@@ -17,7 +17,7 @@
 //! - `timeline.rs`: who did what when, one row per rank
 //! - `gantt.rs`: a pipeline's passes, one row per rank
 //! - `heat.rs`: amounts over time, one row each
-//! - `trace.rs`: a timeline as a file, for a trace viewer
+//! - `trace.rs`: a timeline as a file, for a trace viewer; `profile.rs`: such a file read again
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
 //! - `svg.rs`: SVG for pages, and what the book's own drawings are made of
 //! - `scene.rs`: drawings that say once what is where, for text and SVG
@@ -42,6 +42,7 @@ mod holdings;
 mod nodes;
 mod numbers;
 mod plot;
+pub mod profile;
 mod progress;
 mod scene;
 mod screen;
