@@ -35,11 +35,12 @@ COURSE = tomllib.loads((ROOT / "labs/labs.toml").read_text())["lab"]
 LABS = {lab["name"]: lab.get("browser", {}) for lab in COURSE}
 # At most so many bytes, as built and as a server sends it.
 MOST_BYTES = {"labs.wasm": 10_000_000, "labs.wasm.gz": 3_100_000}
-# Of each two-minute exercise with a form the right answer, and a wrong one whose mistake its check knows.
+# Of each exercise with a form the right answer, and a wrong one whose mistake its check knows.
 ANSWERS = {
     "lab01-which": (["Reduce_Scatter"], ["all-reduce"]),
     "lab02-divide": (["6"], ["3"]),
     "lab03-replicas": (["c"], ["A"]),
+    "lab03-profile": (["57", "1", "2"], ["57", "0", "2"]),
     "lab04-holds": (["78"], ["240"]),
     "lab05-slice": (["2048", "4,096"], ["16384", "512"]),
     "lab06-bubble": (["40"], ["90"]),

@@ -1,4 +1,4 @@
-// The two-minute exercises: a page's form is read by the exercise's own check, which the labs' module has. What a reader has
+// The short exercises: a page's form is read by the exercise's own check, which the labs' module has. What a reader has
 // solved stays in their browser. Where labs cannot run, and without scripts, the command stands in the form's place.
 {
     const KEY = "shardlab.answers";

@@ -1,4 +1,4 @@
-//! What the checks of two-minute exercises call on the book's pages: each function has the name of
+//! What the checks of short exercises call on the book's pages: each function has the name of
 //! a reader's, and returns what the reader has typed there.
 
 use kit::question;
@@ -87,6 +87,8 @@ functions! {
     divisor -> usize;
     /// Of lab03-replicas.
     two_models -> char;
+    /// Of lab03-profile.
+    read_off -> [usize; 3];
     /// Of lab05-slice.
     slice_of_c -> [usize; 2];
     /// Of lab06-bubble.

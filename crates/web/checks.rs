@@ -1,4 +1,4 @@
-//! The checks of the two-minute exercises, as the workbook compiles them: each is called with what
+//! The checks of the short exercises, as the workbook compiles them: each is called with what
 //! a reader has typed into its form, and prints its events, a JSON line each.
 
 use exercise::is_typed;
@@ -51,6 +51,7 @@ checks! {
     "../../labs/lab01/checks/lab01_which.rs" lab01_which: &'static str, "Type a call's name.";
     "../../labs/lab02/checks/lab02_divide.rs" lab02_divide: usize, WHOLE;
     "../../labs/lab03/checks/lab03_replicas.rs" lab03_replicas: char, "Type one letter.";
+    "../../labs/lab03/checks/lab03_profile.rs" lab03_profile: [usize; 3], "Type whole numbers.";
     "../../labs/lab04/checks/lab04_holds.rs" lab04_holds: u64, WHOLE;
     "../../labs/lab05/checks/lab05_slice.rs" lab05_slice: [usize; 2], WHOLE;
     "../../labs/lab06/checks/lab06_bubble.rs" lab06_bubble: u64, WHOLE;

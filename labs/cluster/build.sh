@@ -62,8 +62,8 @@ texts() {
         mkdir -p "$new/${file%/*}"
         typed_here "$file" >"$new/$file"
     done
-    # What checks say of mistakes, and notes for pages: the instructor's document has it.
-    for file in labs/*/checks/*.mistakes.toml labs/instructors/*.md labs/lab*/instructors.md; do
+    # What checks say of mistakes, and notes for pages: the instructor's document has it. And traces that a check reads.
+    for file in labs/*/checks/*.mistakes.toml labs/instructors/*.md labs/lab*/instructors.md labs/lab03/traces/*.json; do
         mkdir -p "$new/${file%/*}"
         cp "$file" "$new/$file"
     done

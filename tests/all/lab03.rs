@@ -1,6 +1,8 @@
 //! lab03 as its users start it: files, parity with a serial program, exit codes.
 
 use crate::suite::program::{ROOT, failed, lab_in, passes, program, stderr, stdout, succeeded};
+use kit::show::profile::of_rank;
+use kit::show::{Activity, Screen, Timeline};
 use std::path::Path;
 use std::process::Command;
 
@@ -426,5 +428,41 @@ fn a_trace_shows_what_is_hidden() {
             // One link: the buckets of all steps are on it one after the other, 6 ms each.
             assert!(link[link.len() - 1].1 - link[0].0 >= 6_000.0 * link.len() as f64, "{link:?}");
         }
+    }
+}
+
+/// The pictures of lab03-profile: of each trace what its rank or ranks computed, and their
+/// all-reduces.
+fn pictures() -> Vec<String> {
+    let lines = |name: &str, rank: usize| {
+        let trace = std::fs::read_to_string(format!("{ROOT}/labs/lab03/traces/{name}")).unwrap();
+        let did = of_rank(&trace, rank).unwrap();
+        let (all_reduces, computed): (Vec<_>, Vec<_>) =
+            did.into_iter().partition(|did| did.activity == Activity::ALL_REDUCE);
+        [(format!("rank {rank}"), computed), ("all-reduce".to_string(), all_reduces)]
+    };
+    let [rank, (_, buckets)] = lines("bucket.json", 0);
+    let buckets = buckets.into_iter().enumerate();
+    let buckets = buckets.map(|(i, one)| (format!("bucket {i}"), vec![one])).collect();
+    let late = [lines("late.json", 0), lines("late.json", 1)].concat();
+    let rows = [lines("exposed.json", 0).to_vec(), late, [vec![rank], buckets].concat()];
+    let titles = ["A: exposed.json", "B: late.json", "C: bucket.json"];
+    let marks: Vec<(f64, String)> =
+        (0..10).map(|i| (0.02 * f64::from(i), (20 * i).to_string())).collect();
+    let screen = Screen { width: 78, ..Screen::plain() };
+    let picture = |(title, rows): (&str, _)| {
+        Timeline { title: title.into(), rows, marks: marks.clone(), axis: "ms" }.render(&screen)
+    };
+    titles.into_iter().zip(rows).map(picture).collect()
+}
+
+/// Whoever only has the exercise, or its form, answers from them.
+#[test]
+fn the_exercise_on_profiles_draws_its_traces() {
+    let exercise = format!("{ROOT}/labs/lab03/exercises/lab03_profile.rs");
+    let exercise = std::fs::read_to_string(exercise).unwrap();
+    for picture in pictures() {
+        let comment: String = picture.lines().map(|line| format!("//! {line}\n")).collect();
+        assert!(exercise.contains(&comment), "it does not show\n{comment}");
     }
 }

@@ -1,4 +1,4 @@
-//! The forms of the two-minute exercises on their labs' pages: the task, as the reader's file has
+//! The forms of the short exercises on their labs' pages: the task, as the reader's file has
 //! it, and a field for each number or word. `book/run/answer.js` has the exercise's own check read
 //! them, which is compiled for the browser in `crates/web/checks.rs`.
 
@@ -26,7 +26,7 @@ fn form(course: &Course, root: &Path, name: &str) -> Result<String> {
     let exercise = course.exercises().find(|exercise| exercise.name == name);
     let exercise = exercise.with_context(|| format!("no exercise is called {name}"))?;
     ensure!(!exercise.form.is_empty(), "labs.toml gives {name} no form");
-    let Exercise { title, debrief, form, .. } = exercise;
+    let Exercise { title, debrief, form, minutes, .. } = exercise;
     let file = root.join("labs").join(exercise.lab()).join("exercises").join(exercise.file());
     let text = read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     let fields: String = form
@@ -39,7 +39,7 @@ fn form(course: &Course, root: &Path, name: &str) -> Result<String> {
         })
         .collect();
     let mut out = format!(
-        "<section class=\"answer\" aria-labelledby=\"answer-{name}\">\n\n<p id=\"answer-{name}\"><b>{}.</b> Two minutes.</p>\n\n",
+        "<section class=\"answer\" aria-labelledby=\"answer-{name}\">\n\n<p id=\"answer-{name}\"><b>{}.</b> {minutes} minutes.</p>\n\n",
         escaped(title)
     );
     out += &task(&text);

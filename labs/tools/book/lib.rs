@@ -20,7 +20,7 @@
 //!   `numbers.rs` has what they must compute
 //!
 //! `places.rs` fills places of a page: `predictions.rs` asks each lab for its questions,
-//! `answers.rs` makes the forms of two-minute exercises, and `decks.rs` the slides of every lab.
+//! `answers.rs` makes the forms of short exercises, and `decks.rs` the slides of every lab.
 //!
 //! `site.rs` builds it all into one folder, with the labs that run on its pages; `heads.rs` says in
 //! each page's head what it is about.

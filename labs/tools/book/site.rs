@@ -54,9 +54,17 @@ pub fn build(screen: &Screen, root: &Path) -> Result<()> {
         let path = folder.join("run").join(name);
         std::fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    // Pages load these by themselves: as Workers, and to set headers.
-    for (from, to) in [("run/worker.js", "run/worker.js"), ("run/headers.js", "headers.js")] {
-        std::fs::copy(root.join("book").join(from), folder.join(to))
+    // Pages load these by themselves, as Workers and to set headers. Readers load the traces of
+    // lab03-profile.
+    std::fs::create_dir_all(folder.join("traces"))?;
+    for (from, to) in [
+        ("book/run/worker.js", "run/worker.js"),
+        ("book/run/headers.js", "headers.js"),
+        ("labs/lab03/traces/exposed.json", "traces/exposed.json"),
+        ("labs/lab03/traces/late.json", "traces/late.json"),
+        ("labs/lab03/traces/bucket.json", "traces/bucket.json"),
+    ] {
+        std::fs::copy(root.join(from), folder.join(to))
             .with_context(|| format!("cannot copy {from}"))?;
     }
     heads::write(root, &folder)?;
