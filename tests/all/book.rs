@@ -2,10 +2,10 @@
 //! words and links.
 
 use crate::suite::program::{ROOT, lab, stdout};
-use kit::paths::row;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use workbook::dev::clock_row;
 
 /// A chapter about a lab has these sections, in this order.
 const SECTIONS: [&str; 5] =
@@ -177,29 +177,41 @@ fn each_path_has_a_timetable_of_its_minutes() {
         let (name, minutes) = line.strip_prefix("### ")?.rsplit_once(": ")?;
         Some((name.to_string(), minutes.strip_suffix(" minutes")?.parse::<usize>().ok()?))
     });
-    // The minutes of each timetable without meals. A path can have a second one, below a heading of
-    // its own: for another kind of room.
+    // The minutes of each timetable without meals.
     let clocks = text("book/src/teach/timetables.md");
     let mut timetables: Vec<(String, usize)> = Vec::new();
     for section in clocks.split("\n### ").skip(1) {
-        for table in section.split("\n#### ") {
-            let cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(' '));
-            let rows = cells.filter(|(clock, _)| clock.contains(':'));
-            let rows = rows.filter_map(|(_, cells)| row(cells)).filter(|row| row.1 != "lunch");
-            let path = section.lines().next().unwrap();
-            timetables.push((path.to_string(), rows.map(|row| row.0).sum()));
+        let path = section.lines().next().unwrap();
+        let mut sum = 0;
+        let mut without_pause = 0;
+        for (minutes, who, what) in section.lines().filter_map(clock_row) {
+            if who != "lunch" {
+                sum += minutes;
+            }
+            // A row that is another timetable has that one's pauses, and meals around it.
+            let other = what.starts_with("Half a day") || what.starts_with("One day");
+            without_pause = match who == "pause" || who == "lunch" || other {
+                true => 0,
+                false => without_pause + minutes,
+            };
+            assert!(without_pause <= 90, "{path}: {without_pause} minutes without a pause: {what}");
         }
+        timetables.push((path.to_string(), sum));
     }
     for (path, minutes) in paths {
         // A timetable has the path's name, at least as far as its comma.
         let of =
             |table: &(String, usize)| path == table.0 || path.starts_with(&format!("{},", table.0));
-        let (its, others): (Vec<_>, Vec<_>) = timetables.into_iter().partition(of);
-        assert!(!its.is_empty(), "{path} has no timetable");
-        assert!(its.iter().all(|table| table.1 == minutes), "{path}: {minutes}, and {its:?}");
-        timetables = others;
+        let its = timetables.iter().position(of).expect(&path);
+        assert_eq!(timetables.remove(its).1, minutes, "{path}");
     }
     assert!(timetables.is_empty(), "timetables of no path: {timetables:?}");
+    // The longest path has all labs, with those before it that it names.
+    let half_days = page.split_once("\n### Half a day A").unwrap().1;
+    let days = half_days.split_once("\n### How minutes").unwrap().0;
+    for lab in labs() {
+        assert!(days.contains(&format!("({}.md)", lab.name)), "two days have no {}", lab.name);
+    }
 }
 
 /// The part of a page between two tags.
@@ -657,9 +669,12 @@ fn commands_on_pages_have_flags_that_exist() {
         .collect();
     let pages = pages().into_iter().map(|page| format!("book/src/{}", page.1));
     let mut unknown = Vec::new();
-    for page in pages.chain(["README.md".into(), "notebooks/README.md".into()]) {
+    let others = ["README.md", "notebooks/README.md", "labs/cluster/ARCHIVE.md"];
+    let jobs = ["labs/cluster/polaris.pbs", "labs/cluster/slurm.sbatch"];
+    for page in pages.chain(others.into_iter().chain(jobs).map(String::from)) {
         // A command ends with its line, its code mark or its comment.
-        let page_text = text(&page);
+        let page_text = text(&page).replace('"', "");
+        let page_text = page_text.replace("$bin/", "").replace("$SHARDLAB_BIN/", "");
         for command in page_text.lines().flat_map(|line| line.split(['`', '#', ';', '|'])) {
             let mut words =
                 command.split_whitespace().skip_while(|word| !helps.contains_key(*word));

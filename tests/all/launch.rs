@@ -361,6 +361,7 @@ fn programs(cluster: &Cluster) -> String {
     std::fs::create_dir(cluster.path("lab")).unwrap();
     symlink(program("launch"), cluster.path("lab/launch")).unwrap();
     symlink(program("lab00"), cluster.path("lab/lab00")).unwrap();
+    cluster.add("lab/lab01", "");
     cluster.add("lab/lab03", r#"echo "lab03 $@ in $PWD" >> "$T/ran""#);
     cluster.path("lab").display().to_string()
 }
@@ -393,14 +394,19 @@ exec bash "$script""#;
     }
     let ran = std::fs::read_to_string(cluster.path("ran")).unwrap();
     let ran: Vec<&str> = ran.lines().collect();
-    let start = format!(
-        "--verbose --envall -n 8 -ppn 4 --hostfile {} --cpu-bind depth -d ",
-        cluster.path("nodes").display()
-    );
-    assert!(ran[0].starts_with(&start) && ran[0].ends_with("lab/lab00 --info"), "{ran:?}");
-    assert!(ran[1].starts_with(&start), "{ran:?}");
+    let nodes = cluster.path("nodes").display().to_string();
+    for (line, ranks, ends) in [
+        (0, "8 -ppn 4", "lab/lab00 --info"),
+        (1, "2 -ppn 2", "lab/lab01 --bench --algorithm ring"),
+        (2, "2 -ppn 1", "lab/lab01 --bench --algorithm ring"),
+        (3, "8 -ppn 4", "--out runs/lab03-77"),
+    ] {
+        let start =
+            format!("--verbose --envall -n {ranks} --hostfile {nodes} --cpu-bind depth -d ");
+        assert!(ran[line].starts_with(&start) && ran[line].ends_with(ends), "{ran:?}");
+    }
     assert_eq!(
-        ran[2],
+        ran[4],
         format!("lab03 --steps 300 --out runs/lab03-77 in {}", cluster.dir.path().display())
     );
 }
@@ -431,6 +437,8 @@ exit 0"#
     let line = "-N 2 -n 8 --ntasks-per-node 4 -c 8";
     let expected = [
         format!("{line} {bin}/lab00 --info"),
+        format!("-N 1 -n 2 --ntasks-per-node 2 -c 8 {bin}/lab01 --bench --algorithm ring"),
+        format!("-N 2 -n 2 --ntasks-per-node 1 -c 8 {bin}/lab01 --bench --algorithm ring"),
         format!("{line} {bin}/lab03 --steps 300 --out runs/lab03-78"),
         format!("lab03 --steps 300 --out runs/lab03-78 in {}", cluster.dir.path().display()),
     ];

@@ -295,7 +295,9 @@ fn timetable(given: &Given) -> Result<String, BadInput> {
         let clock = first_cell(is).unwrap_or("9:00");
         let minutes = days.lines().find(|row| is_on_path(row, lab)).and_then(first_cell);
         let minutes = minutes.unwrap_or("0");
-        format!("| {clock} | {minutes} | all | {}{}: {} |", lab.name, with(day), day.room)
+        // What those do who only have a browser is written by hand.
+        let rest = is.splitn(5, " | ").nth(4).unwrap_or("|");
+        format!("| {clock} | {minutes} | all | {}{}: {} | {rest}", lab.name, with(day), day.room)
     }))
 }
 
@@ -390,11 +392,14 @@ mod tests {
             "| 5 | a page | x |\n| 50 | [lab11](lab11.md), with `lab11-a` | a plan |\n\
              | 0 | [lab12](lab12.md) | a sequence |\n| 7 | [b](b.md) | y |"
         );
-        let is = "| 9:00 | 50 | all | lab11: old |\n| 9:50 | 5 | you | a page |";
+        let is = "| 9:00 | 50 | all | lab11: old | `x` |\n| 9:50 | 5 | you | a page | |";
         let is = timetable(&Given { course: &course, root, is }).unwrap();
         let rows: Vec<&str> = is.lines().collect();
-        assert!(rows[0].ends_with(" | all | lab11, with `lab11-a`: run |"), "{is}");
-        assert!(rows[1].starts_with("| 9:00 | ") && rows[1].ends_with(" | lab12: run |"), "{is}");
+        assert!(rows[0].ends_with(" | all | lab11, with `lab11-a`: run | `x` |"), "{is}");
+        assert!(
+            rows[1].starts_with("| 9:00 | ") && rows[1].ends_with(" | lab12: run | |"),
+            "{is}"
+        );
         assert!(!rows[1].contains("| 0 |") && rows.len() == 3, "{is}");
         assert_eq!(timetable(&Given { course: &course, root, is: &is }).unwrap(), is);
     }

@@ -12,6 +12,7 @@ mod paths;
 mod update;
 
 pub use blocks::{BLOCKS, Block};
+pub use paths::clock_row;
 pub use update::stale;
 
 use crate::recognised::files_of;
