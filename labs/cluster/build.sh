@@ -170,6 +170,9 @@ linker() {
     echo 'fn main() { println!("{}", std::env::args().count() as f64 / 3.0) }' >"$link/try.rs"
     "$root/toolchain/bin/rustc" "@$link/arguments" -o "$link/try" "$link/try.rs" && "$link/try" >/dev/null || return 1
     rm "$link"/try*
+    # An archive is unpacked elsewhere: the workbook puts its folder in.
+    sed "s:$root/toolchain:{toolchain}:" "$link/arguments" >"$link/new"
+    mv "$link/new" "$link/arguments"
 }
 
 case "${1:-}" in
