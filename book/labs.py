@@ -423,7 +423,12 @@ def main():
         port = free.getsockname()[1]
     server = subprocess.Popen([programs / "workbook", "serve", "--port", str(port)], stdout=subprocess.PIPE, text=True)
     quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
-    plain = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(quiet, directory=ROOT / "target/book"))
+    # As a host of many projects' pages does: below a path.
+    site = tempfile.TemporaryDirectory()
+    below = pathlib.Path(site.name, "some", "path")
+    below.parent.mkdir()
+    below.symlink_to(ROOT / "target/book")
+    plain = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(quiet, directory=site.name))
     threading.Thread(target=plain.serve_forever, daemon=True).start()
     sizes = {name: (ROOT / "target/book/run" / name).stat().st_size for name in MOST_BYTES}
     wrong = [f"{name} has {sizes[name]} bytes, of at most {most}" for name, most in MOST_BYTES.items() if sizes[name] > most]
@@ -432,7 +437,7 @@ def main():
         # One browser for the labs, and one for all else: each waits for its ranks.
         with concurrent.futures.ThreadPoolExecutor() as pool:
             labs = pool.submit(try_labs, address, programs, given.labs)
-            pages = pool.submit(try_pages, address, f"http://127.0.0.1:{plain.server_port}", programs, bool(given.labs))
+            pages = pool.submit(try_pages, address, f"http://127.0.0.1:{plain.server_port}/some/path", programs, bool(given.labs))
             wrong += labs.result() + pages.result()
     finally:
         server.terminate()

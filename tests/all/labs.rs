@@ -155,6 +155,21 @@ fn a_lab_is_declared_once() {
     }
 }
 
+/// `build.sh` names an archive after Cargo.toml's, and `tests/edition.sh` asks its programs.
+#[test]
+fn an_edition_has_one_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    let first = |file: &str, begins: &str, ends: char| {
+        let text = text(file);
+        let line = text.lines().find_map(|line| line.strip_prefix(begins)).expect(begins);
+        line.split(ends).next().unwrap().to_string()
+    };
+    assert_eq!(first("Cargo.toml", "version = \"", '"'), version);
+    assert_eq!(first("CITATION.cff", "version: ", ' '), version);
+    assert_eq!(first("CHANGELOG.md", "## [", ']'), version);
+    assert_eq!(first("PUBLISH.md", "git tag -a v", ' '), version);
+}
+
 /// It is what someone reads in their first five minutes.
 #[test]
 fn the_readme_is_short() {
