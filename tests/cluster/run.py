@@ -43,6 +43,8 @@ CASES = [
     case("uneven, fewer ranks", "sbatch -N3 -n7", flags="-n 5", expect=[3, 2]),
     case("uneven, one a node", "sbatch -N3 -n7", flags="--per-node 1", expect=[1, 1, 1]),
     case("fewer than fit", "sbatch -N3 --ntasks-per-node=4", flags="-n 9", expect=[3, 3, 3]),
+    case("both of one node", "sbatch -N2 --ntasks-per-node=4", flags="-n 2 --per-node 2", expect=[2]),
+    case("one of each", "sbatch -N2 --ntasks-per-node=4", flags="-n 2 --per-node 1", expect=[1, 1]),
     case("five on three nodes of two", "sbatch -N3 --ntasks-per-node=2", flags="-n 5", expect=[2, 2, 1]),
     case("own hosts", "sbatch -N3 -n7", flags="--hostfile hosts", before="printf 'node2\\nnode3\\n' > hosts", expect=[2, 1]),
     case("cyclic", "sbatch -N2 -n7 -m cyclic", expect=[4, 3]),
