@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
@@ -704,7 +705,8 @@ def browse(built, sources, expected, pictures=None, chosen=()):
     wrong += [f"no page has the figure {name}" for name in FIGURES if name not in live and not chosen]
     for page, link in links:
         file, _, place = link.partition("#")
-        is_there = place in ids[file] if file in ids else link.startswith("https://") or chosen
+        elsewhere = link.startswith("https://") or pathlib.Path(urllib.parse.unquote(urllib.parse.urlparse(link).path)).is_file()
+        is_there = place in ids[file] if file in ids else elsewhere or chosen
         if not is_there:
             wrong.append(f"{page}: a link to {link}, which is not there")
     if pictures:

@@ -4,7 +4,7 @@
     const KEY = "shardlab.answers";
     const TYPED = "shardlab.typed";
 
-    const { kept, keep } = shardlab;
+    const { kept, keep } = shardlab.storage;
 
     // Runs an exercise's check. Returns whether the answer is right, and what the check says.
     async function check(name, fields) {

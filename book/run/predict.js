@@ -22,7 +22,7 @@
     }
 
     // answer.js keeps what it has in the same way.
-    [shardlab.kept, shardlab.keep] = [kept, keep];
+    shardlab.storage = { kept, keep };
 
     const now = () => Math.round(Date.now() / 1000);
 
