@@ -4,7 +4,7 @@
 //! mdBook gives all pages one description. The project's address comes from one place: the key
 //! `repository` of `Cargo.toml`. While that is a comment, a page names its picture by its place in
 //! the book, which some readers of heads cannot follow. The same key makes a link of the words that
-//! say where to report what is wrong.
+//! say where to report what is wrong. A page's scripts are told to wait for it.
 
 use super::colours::escaped;
 use super::compare::pattern;
@@ -34,7 +34,8 @@ pub fn write(root: &Path, folder: &Path) -> Result<()> {
         let markdown = std::fs::read_to_string(sources.join(&page))?;
         let html = with_head(&html, &markdown, &page, site.as_deref())
             .with_context(|| path.display().to_string())?;
-        std::fs::write(&path, with_reports(html, repository(&manifest)))?;
+        let html = painted_first(&with_reports(html, repository(&manifest)));
+        std::fs::write(&path, html)?;
     }
     Ok(())
 }
@@ -69,6 +70,13 @@ fn with_reports(html: String, repository: Option<&str>) -> String {
         }
         None => html,
     }
+}
+
+/// Lets the project's own scripts run when the page has been read: mdBook has browsers fetch all of
+/// them, one after the other, before they paint.
+fn painted_first(html: &str) -> String {
+    let ours = pattern(r#"<script src="((?:\.\./)*(?:figures/|run/|teach/|aids-|tabs-))"#);
+    ours.replace_all(html, r#"<script defer src="$1"#).into_owned()
 }
 
 fn with_head(html: &str, markdown: &str, page: &str, site: Option<&str>) -> Result<String> {
@@ -122,6 +130,15 @@ fn description(markdown: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_scripts_wait_and_mdbooks_do_not() {
+        let scripts =
+            r#"<script src="../book-1.js"></script><script src="../run/a-2.js"></script>"#;
+        let waits =
+            r#"<script src="../book-1.js"></script><script defer src="../run/a-2.js"></script>"#;
+        assert_eq!(painted_first(scripts), waits);
+    }
 
     #[test]
     fn a_page_is_described_by_its_question_or_its_first_sentences() {
