@@ -8,16 +8,11 @@
 
     // Runs an exercise's check. Returns whether the answer is right, and what the check says.
     async function check(name, fields) {
-        const labs = await shardlab.loadLabs();
-        const written = ["", "", ""];
-        const [code, why] = await new Promise(done => {
-            const write = (text, file) => { written[file] += text; };
-            shardlab.runLab(labs, ["check", name, ...fields], new shardlab.Files(), write, (...end) => done(end));
-        });
-        const events = written[1].split("\n").filter(line => line).map(line => JSON.parse(line));
+        const { printed, errors, code, why } = await shardlab.outcome(["check", name, ...fields], new shardlab.Files());
+        const events = printed.split("\n").filter(line => line).map(line => JSON.parse(line));
         const ended = events.map(event => event.ended).find(end => end);
         // What was typed could not be read; or the check could not go on.
-        if (!ended) return { right: false, says: written[2].trim() || `The check has ended with exit code ${code}. ${why}` };
+        if (!ended) return { right: false, says: errors || `The check has ended with exit code ${code}. ${why}` };
         const wrong = ended.rows.find(row => !row.agrees);
         const shown = wrong && wrong.expected !== "?" ? ` ${wrong.at}: expected ${wrong.expected}, found ${wrong.got}.` : "";
         return { right: code === 0, says: code === 0 ? "" : `${ended.means || ended.error}${shown}` };

@@ -8,18 +8,13 @@
 
     // Runs the lab for its sample alone: with `files`, which stay as they are. What it printed, or why it could not.
     async function sampled(args, files, line) {
-        const labs = await shardlab.loadLabs();
-        const written = ["", "", ""];
         const [, ...flags] = args;
         const same = flags.flatMap((flag, i) => OF_MODEL.test(flag) ? flags.slice(i, i + (flag.includes("=") ? 1 : 2)) : []);
         const only = ["--eval-only", "--eval-iters", "1", "--init-from", FOLDER, `--prompt=${line}`];
-        const [code, why] = await new Promise(done => {
-            const write = (text, file) => { written[file] += text; };
-            shardlab.runLab(labs, ["lab03", ...same, ...only], files.copy(), write, (...end) => done(end));
-        });
-        if (code !== 0) return { refused: written[2].trim() || `The lab has ended with exit code ${code}. ${why}` };
+        const { printed, errors, code, why } = await shardlab.outcome(["lab03", ...same, ...only], files.copy());
+        if (code !== 0) return { refused: errors || `The lab has ended with exit code ${code}. ${why}` };
         // The sample stands below the losses.
-        return { sample: written[1].replace(/^[^]*\bval_loss=.*\n/, "") };
+        return { sample: printed.replace(/^[^]*\bval_loss=.*\n/, "") };
     }
 
     // Offers it at the end of `panel`, whose run had `args` and left `files`; nothing, if no model is among them.
