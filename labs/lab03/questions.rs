@@ -3,6 +3,7 @@
 use crate::flags::Args;
 use anyhow::{Result, ensure};
 use clap::Parser;
+use kit::show::significant;
 use kit::{Ask, Question, parity};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
@@ -14,7 +15,7 @@ use shardlab::plan::exposed;
 use shardlab::train::{Config, Training};
 
 /// The first is asked before the run.
-pub const QUESTIONS: &[Ask] = &[prediction, exposed_time];
+pub const QUESTIONS: &[Ask] = &[prediction, exposed_time, critical_batch];
 
 /// How far two ranks' losses are from those of one rank that does the work of both.
 fn prediction() -> Result<Question> {
@@ -103,4 +104,31 @@ fn exposed_time() -> Result<Question> {
         ),
     )
     .on_page("overlap"))
+}
+
+/// From which batch size on the noise is smaller than the gradient.
+fn critical_batch() -> Result<Question> {
+    let (samples, variance) = (32.0_f64, 0.5_f64);
+    Ok(Question::amount(
+        ["lab03", "How large is too large?"],
+        format!(
+            "A gradient of {samples} samples has a variance of {variance}, in units of its squared length. What is this model's critical \
+             batch size?"
+        ),
+        |samples| format!("{} samples", significant(samples, 2)),
+        samples * variance,
+        &[
+            (
+                samples / variance,
+                "There the variance is 0.25. More samples have less noise, and asked is where it is as large as the gradient.",
+            ),
+            (
+                samples * variance.sqrt(),
+                "That would be so if the noise's length fell like the batch grows. Its square does.",
+            ),
+            (samples, "There the noise is already smaller than the gradient: its variance is a half."),
+        ],
+        "The variance falls as the batch grows: one sample has 32 times 0.5, and 16 samples have 1.",
+    )
+    .on_page("large-batches"))
 }

@@ -4,12 +4,13 @@ use crate::flags::Args;
 use crate::skipping::{LossScaler, ScalerRule};
 use anyhow::{Result, ensure};
 use clap::Parser;
-use kit::show::thousands;
+use half::bf16;
+use kit::show::{significant, thousands};
 use kit::{Ask, Question};
 use shardlab::data::Corpus;
 
 /// The first is asked before the run.
-pub const QUESTIONS: &[Ask] = &[prediction, first_line_of_a_log];
+pub const QUESTIONS: &[Ask] = &[prediction, first_line_of_a_log, a_small_update, more_devices];
 
 /// Which data the first step after skipped ones learns from.
 fn prediction() -> Result<Question> {
@@ -104,4 +105,79 @@ fn first_line_of_a_log() -> Result<Question> {
         ),
     )
     .on_page("loss-scale"))
+}
+
+/// What is left of updates that are smaller than half the distance between two numbers of bf16.
+fn a_small_update() -> Result<Question> {
+    let (start, update, steps) = (1.0_f32, 0.0015_f32, 200);
+    let rounded = |x: f32| bf16::from_f32(x).to_f32();
+    let kept = |add: fn(f32, f32) -> f32| (0..steps).fold(start, |weight, _| add(weight, update));
+    let in_bf16 = kept(|weight, update| bf16::from_f32(weight + update).to_f32());
+    let in_f32 = kept(|weight, update| weight + update);
+    let next = |weight: f32| bf16::from_bits(bf16::from_f32(weight).to_bits() + 1).to_f32();
+    let always_up = (0..steps).fold(start, |weight, _| next(weight));
+    ensure!(in_bf16 == start, "an update of {update} moves a weight of {start}");
+    Ok(Question::amount(
+        ["lab08", "Why the master copy"],
+        format!("A weight is {start}, in bf16. An optimizer adds {update} to it in each of {steps} steps. Where does it end?"),
+        |weight| significant(weight, 4),
+        in_bf16.into(),
+        &[
+            (
+                in_f32.into(),
+                "That is so in f32. Above 1 the numbers of bf16 are 1/128 apart, and after each step the weight is one of them.",
+            ),
+            (
+                rounded(in_f32).into(),
+                "That is an f32 copy, rounded when it is read. Here each step rounds, and the next one adds to what is left.",
+            ),
+            (
+                always_up.into(),
+                "That is so if each sum were rounded up. It is rounded to the nearest number.",
+            ),
+        ],
+        format!(
+            "The next number of bf16 is {}, and a sum of {} is nearer to {start}. So each step rounds its update away.",
+            significant(next(start).into(), 5),
+            start + update
+        ),
+    )
+    .on_page("sixteen-bits"))
+}
+
+/// What a job loses to failures on more devices, at the best interval between saves.
+fn more_devices() -> Result<Question> {
+    let (save, between_failures) = (10.0_f64, 50_000.0_f64);
+    let factor = 4.0;
+    let best = |failures: f64| (2.0 * save * failures).sqrt();
+    let lost =
+        |interval: f64, failures: f64| 100.0 * (save / interval + interval / (2.0 * failures));
+    let now = lost(best(between_failures), between_failures);
+    let then = between_failures / factor;
+    Ok(Question::amount(
+        ["lab08", "How often to save?"],
+        format!(
+            "A job saves at the best interval, and loses {}% of its time to saves and failures. On {factor} times as many devices a save \
+             takes as long as before. How much is lost at the best interval now?",
+            significant(now, 2)
+        ),
+        |percent| format!("{}%", significant(percent, 2)),
+        lost(best(then), then),
+        &[
+            (
+                now,
+                "Saving more often makes up for a part of the failures only: these saves take time, too.",
+            ),
+            (
+                lost(best(between_failures), then),
+                "That is at the old interval, where four times as many failures lose four times as much work.",
+            ),
+            (
+                factor * now,
+                "The work done twice is four times as much at the old interval, and the saves are not.",
+            ),
+        ],
+        "The least loss is the root of 2C/μ. Failures come four times as often, so it is twice as large, at half the interval.",
+    )
+    .on_page("checkpoints"))
 }
