@@ -26,20 +26,21 @@ def run(command, **environment):
     return done.stdout, int(done.stderr.split()[-1]) / 1024
 
 
-def lab03(binary, data, preset, ranks, steps, dtype):
+def lab03(binary, data, preset, ranks, steps, dtype, before=()):
+    """Tokens per second, memory and MFU. `before` are words before the program, such as `mpirun -n 2`."""
     with tempfile.TemporaryDirectory() as folder:
         metrics = pathlib.Path(folder) / "metrics.jsonl"
-        _, memory = run([binary, "--data", data, "--preset", preset, "--ranks", str(ranks), "--steps", str(steps),
+        _, memory = run([*before, binary, "--data", data, "--preset", preset, "--ranks", str(ranks), "--steps", str(steps),
                          "--eval-iters", "1", "--dtype", dtype, "--out", folder, "--metrics", str(metrics)])
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     measured = lines[len(lines) // 5:]
     return statistics.median(l["tps"] for l in measured), memory, statistics.median(l["mfu"] for l in measured)
 
 
-def pytorch(data, shape, ranks, steps, dtype):
+def pytorch(data, shape, ranks, steps, dtype, before=()):
     flags = [word for name, value in shape.items() for word in (f"--{name}", str(value))]
     flags += ["--bf16"] if dtype == "bf16" else []
-    text, memory = run([sys.executable, str(HERE / "peers/gpt_torch.py"), "--data", data, "--ranks", str(ranks), "--steps", str(steps),
+    text, memory = run([*before, sys.executable, str(HERE / "peers/gpt_torch.py"), "--data", data, "--ranks", str(ranks), "--steps", str(steps),
                         "--warmup", str(steps // 5), "--eval_iters", "0", *flags], OMP_NUM_THREADS="1")
     # One process a rank; each about as large as the largest.
     return json.loads(text.splitlines()[-1])["tokens_per_s"], memory * ranks

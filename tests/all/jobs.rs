@@ -26,6 +26,8 @@ struct World<'a> {
     host: &'a str,
     flags: JobFlags,
     cpus: Option<Cpus>,
+    /// What `flux hostlist local` prints.
+    flux: &'a str,
 }
 
 impl World<'_> {
@@ -41,6 +43,7 @@ impl World<'_> {
             &Environment {
                 env: &|name| find(self.env, name),
                 read: &read,
+                flux_hosts: &|| Some(self.flux.to_string()).filter(|list| !list.is_empty()),
                 host: if self.host.is_empty() {
                     "laptop".into()
                 } else {
@@ -699,7 +702,7 @@ fn other_schedulers_are_named_with_their_nodes() {
         (&[("COBALT_NODEFILE", "/var/cobalt")], "Cobalt", "--hostfile $COBALT_NODEFILE"),
         (&[("PJM_O_NODEINF", "/var/pjm")], "PJM", "--hostfile $PJM_O_NODEINF"),
         (&[("LOADL_HOSTFILE", "/var/ll")], "LoadLeveler", "--hostfile $LOADL_HOSTFILE"),
-        (&[("FLUX_JOB_NNODES", "2")], "Flux", "flux hostlist local > hosts"),
+        (&[("FLUX_JOB_NNODES", "2")], "Flux", "flux hostlist -ed '\\n' local > hosts"),
         (&[("_CONDOR_PROCNO", "0"), ("_CONDOR_NPROCS", "2")], "HTCondor", "openmpiscript"),
         (&[("_CONDOR_SLOT", "slot1_1")], "HTCondor", "ranks are on this node alone"),
     ] {
@@ -713,6 +716,51 @@ fn other_schedulers_are_named_with_their_nodes() {
         let given = World { env, flags, files: &[("mine", "a\nb")], ..World::default() }.job();
         assert_eq!((given.said.len(), given.hosts.len(), given.unread), (0, 2, None));
     }
+}
+
+/// A batch script of Flux has `FLUX_URI` alone; a task has the others, too.
+#[test]
+fn a_job_of_flux_is_read_by_its_own_program() {
+    let batch: &[_] = &[("FLUX_URI", "local:///tmp/flux-Xy12Qr/local-0")];
+    let task: &[_] = &[("FLUX_JOB_ID", "f2Zx9"), ("FLUX_JOB_NNODES", "2")];
+    for env in [batch, task] {
+        let job = World { env, flux: "tuolumne[1009-1010]\n", ..World::default() }.job();
+        let names: Vec<&str> = job.hosts.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["tuolumne1009", "tuolumne1010"]);
+        assert_eq!((job.scheduler, job.per_node, job.unread), (Some(Scheduler::Flux), 8, None));
+        assert!(job.said[0].contains("on no machine with Flux"), "{:?}", job.said);
+        // Whatever MPI is here.
+        let hydra = [("mpiexec --version", "HYDRA build details:")];
+        let launcher = found(&job, &[], &hydra);
+        assert_eq!(launcher.line(&job, 16).unwrap().to_string(), "flux run -N 2 -n 16 -c 1");
+        assert_eq!(launcher.line(&job, 3).unwrap().to_string(), "flux run -N 1 -n 3 -c 1");
+        assert!(launcher.line(&job, 17).is_err());
+    }
+    let flags = JobFlags {
+        host_file: Some("mine".into()),
+        depth: Some(4),
+        ..JobFlags::default()
+    };
+    let files: &[_] = &[("mine", "b slots=2\na slots=2"), ("uneven", "b slots=2\na slots=1")];
+    let world = World { env: batch, flux: "a,b,c", flags, files, ..World::default() };
+    let job = world.job();
+    let line = Launcher::Flux.line(&job, 4).unwrap().to_string();
+    assert_eq!(line, "flux run -N 2 -n 4 -c 4 --requires=host:b,a");
+    let flags = JobFlags { host_file: Some("uneven".into()), ..JobFlags::default() };
+    let uneven = World { flags, ..world }.job();
+    let error = Launcher::Flux.line(&uneven, 3).unwrap_err();
+    assert_eq!(
+        error.what,
+        "Flux puts the same number of ranks on every node; here nodes take 1 to 2"
+    );
+    // Slurm around Flux, and a list that is none.
+    let both: &[_] = &[("FLUX_URI", "ssh://n1/local"), ("SLURM_JOB_NODELIST", "n[1-2]")];
+    assert_eq!(
+        World { env: both, flux: "n1", ..World::default() }.job().scheduler,
+        Some(Scheduler::Slurm)
+    );
+    let job = World { env: batch, flux: "a[1-", ..World::default() }.job();
+    assert_eq!((job.scheduler, job.unread), (None, Some("Flux")));
 }
 
 /// In the distribution `arbitrary` a file has a line for each rank, and Slurm counts none by node.

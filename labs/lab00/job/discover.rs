@@ -16,6 +16,7 @@ use shardlab::error::{BadInput, printable};
 use shardlab::named::named;
 use shardlab::{files, launch};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 named! {
     /// The program that gave us the nodes.
@@ -23,6 +24,7 @@ named! {
         /// PBS Professional, OpenPBS or Torque.
         Pbs = "PBS",
         Slurm = "Slurm",
+        Flux = "Flux",
     }
 }
 
@@ -90,6 +92,11 @@ impl Job {
         let environment = Environment {
             env: &|name| std::env::var(name).ok(),
             read: &|path| files::text(path, files::LIST),
+            flux_hosts: &|| {
+                let mut ask = Command::new("flux");
+                let output = ask.args(["hostlist", "local"]).stdin(Stdio::null()).output().ok()?;
+                String::from_utf8(output.stdout).ok().filter(|_| output.status.success())
+            },
             host: launch::host_name(),
             cpus: Cpus::here(),
         };
@@ -99,10 +106,12 @@ impl Job {
     /// The job that this environment describes.
     pub fn discover(flags: &JobFlags, environment: &Environment) -> Result<Job, BadInput> {
         let scheduler = scheduler(environment);
+        let flux = elsewhere::flux_hosts(environment).filter(|_| scheduler.is_none());
+        let scheduler = scheduler.or(flux.as_ref().map(|_| Scheduler::Flux));
         let named = scheduler.is_some() || flags.host_file.is_some();
         let (unread, sentence) = elsewhere::scheduler(environment).filter(|_| !named).unzip();
         let numbers = Numbers { environment, said: sentence.flatten().into_iter().collect() };
-        let mut search = Search { flags, environment, scheduler, numbers };
+        let mut search = Search { flags, environment, scheduler, flux, numbers };
         let nodes = search.nodes()?;
         let machine = search.machine(&nodes);
         let (slots, per_node_from) = search.slots(&nodes, machine)?;
@@ -172,6 +181,8 @@ struct Search<'a> {
     flags: &'a JobFlags,
     environment: &'a Environment<'a>,
     scheduler: Option<Scheduler>,
+    /// The nodes of Flux's job.
+    flux: Option<Vec<String>>,
     numbers: Numbers<'a>,
 }
 
@@ -183,6 +194,13 @@ impl Search<'_> {
         match self.scheduler {
             None => {
                 let names = vec![self.environment.host.clone()];
+                Ok(Nodes { names, file: None, slurm: None })
+            }
+            Some(Scheduler::Flux) => {
+                self.numbers.said.push(
+                    "these are the nodes that flux hostlist local names; this follows Flux's manual, and was tried on no machine with Flux".into(),
+                );
+                let names = self.flux.take().unwrap_or_default();
                 Ok(Nodes { names, file: None, slurm: None })
             }
             Some(Scheduler::Pbs) => {
@@ -298,7 +316,7 @@ impl Search<'_> {
         let asked = match self.scheduler {
             Some(Scheduler::Pbs) => "PBS_NUM_PPN",
             Some(Scheduler::Slurm) => "SLURM_NTASKS_PER_NODE",
-            None => "",
+            Some(Scheduler::Flux) | None => "",
         };
         let granted = match (&nodes.file, &nodes.slurm) {
             // The user's own file counts as the user's word, as --per-node does.

@@ -3,10 +3,21 @@
 
 use super::environment::Environment;
 use super::granted::Slots;
-use super::hosts::MOST;
+use super::hosts::{MOST, slurm_hosts};
 use shardlab::error::BadInput;
 use std::collections::BTreeSet;
 use std::path::Path;
+
+/// Variables of Flux's jobs. None of them names a node, and a batch script has but the last.
+const FLUX: &str = "FLUX_JOB_ID FLUX_JOB_NNODES FLUX_ENCLOSING_ID FLUX_URI";
+
+/// The nodes of a job of Flux, by its own program (flux-core 0.61 and later).
+pub(super) fn flux_hosts(environment: &Environment) -> Option<Vec<String>> {
+    let set = FLUX.split(' ').any(|name| environment.variable(name).is_some());
+    let list = set.then(|| (environment.flux_hosts)()).flatten()?;
+    // Flux writes lists as Slurm does (Flux RFC 29).
+    slurm_hosts(list.trim()).ok().filter(|hosts| !hosts.is_empty())
+}
 
 /// A scheduler that is known by name only.
 struct Elsewhere {
@@ -58,9 +69,9 @@ const ELSEWHERE: [Elsewhere; 8] = [
     },
     Elsewhere {
         name: "Flux",
-        signs: "FLUX_JOB_ID FLUX_JOB_NNODES FLUX_ENCLOSING_ID FLUX_URI",
+        signs: FLUX,
         nodes: "",
-        file: "hosts and --per-node, after  flux hostlist local > hosts",
+        file: "hosts and --per-node, after  flux hostlist -ed '\\n' local > hosts",
     },
     // Its jobs have one node, but for those of its parallel universe.
     Elsewhere {

@@ -36,6 +36,8 @@ pub struct Environment<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Returns the text of a file.
     pub read: &'a dyn Fn(&Path) -> io::Result<String>,
+    /// Returns what `flux hostlist local` prints, if there is such a program.
+    pub flux_hosts: &'a dyn Fn() -> Option<String>,
     /// This node's name.
     pub host: String,
     /// This node's CPUs. All nodes count as equal.

@@ -32,6 +32,8 @@ pub enum Launcher {
         /// for others' otherwise, which come when that step has ended.
         overlap: bool,
     },
+    /// Flux's own.
+    Flux,
     /// Slurm's, which is not here: nothing else starts ranks in its jobs, since other launchers
     /// call it.
     NoSrun,
@@ -90,6 +92,9 @@ impl Launcher {
 
     /// The launcher for this job.
     pub fn find(job: &Job, env: &Env, ask: &Ask) -> Launcher {
+        if job.scheduler == Some(Scheduler::Flux) {
+            return Launcher::Flux;
+        }
         let has = |text: Option<String>, what| {
             text.is_some_and(|text| text.to_lowercase().contains(what))
         };
@@ -191,6 +196,7 @@ impl Launcher {
             Launcher::OpenMpi { program, root } => open_mpi(job, ranks, program, root),
             Launcher::Hydra { program } => hydra(job, ranks, program),
             Launcher::Srun { mpi, overlap } => srun(job, ranks, mpi, overlap),
+            Launcher::Flux => flux(job, ranks)?,
             Launcher::NoSrun => {
                 return Err(BadInput::new(
                     "this is a job of Slurm, and srun, which starts ranks there, is not on PATH",
@@ -214,7 +220,7 @@ impl Launcher {
         let room: Vec<usize> = hosts.iter().map(|host| host.slots).collect();
         let slots = match self {
             Launcher::Threads => vec![ranks],
-            Launcher::Srun { .. } => divided(ranks, &room),
+            Launcher::Srun { .. } | Launcher::Flux => divided(ranks, &room),
             _ => {
                 let mut left = ranks;
                 let full = |room| {
@@ -240,17 +246,33 @@ fn flag(name: &str, value: impl fmt::Display) -> Vec<String> {
     vec![name.to_string(), value.to_string()]
 }
 
-fn pals(job: &Job, ranks: usize) -> Result<Vec<String>, BadInput> {
-    if job.is_uneven() {
-        let fewest = job.hosts.iter().map(|host| host.slots).min().unwrap_or(1);
-        let most = job.per_node;
-        return Err(BadInput::new(
-            format!(
-                "PALS puts the same number of ranks on every node; here nodes take {fewest} to {most}"
-            ),
-            format!("give --per-node {fewest}"),
-        ));
+fn ensure_even(job: &Job, launcher: &str) -> Result<(), BadInput> {
+    if !job.is_uneven() {
+        return Ok(());
     }
+    let fewest = job.hosts.iter().map(|host| host.slots).min().unwrap_or(1);
+    let most = job.per_node;
+    Err(BadInput::new(
+        format!(
+            "{launcher} puts the same number of ranks on every node; here nodes take {fewest} to {most}"
+        ),
+        format!("give --per-node {fewest}"),
+    ))
+}
+
+fn flux(job: &Job, ranks: usize) -> Result<Vec<String>, BadInput> {
+    ensure_even(job, "Flux")?;
+    let nodes = nodes_for(job, ranks);
+    let mut line = words(&format!("flux run -N {nodes} -n {ranks} -c {}", job.depth));
+    if job.hosts_given {
+        let names: Vec<&str> = job.hosts[..nodes].iter().map(|host| host.name.as_str()).collect();
+        line.push(format!("--requires=host:{}", names.join(",")));
+    }
+    Ok(line)
+}
+
+fn pals(job: &Job, ranks: usize) -> Result<Vec<String>, BadInput> {
+    ensure_even(job, "PALS")?;
     let hosts = match &job.host_file {
         Some((path, Form::Lines)) => flag("--hostfile", path.display()),
         Some((path, _)) => {
