@@ -36,7 +36,7 @@ pub fn compile(list: &[Edit], arguments: &[&str]) -> Result<String> {
         for edit in edits {
             bytes.splice(edit.range.clone(), switched(edit).into_bytes());
         }
-        if file.ends_with("lib.rs") && !file.starts_with("crates/web") {
+        if file.ends_with("lib.rs") && !file.starts_with("labs/web") {
             bytes.extend_from_slice(include_bytes!("switch.rs"));
         }
         let to = folder()?.join(&file);

@@ -82,13 +82,13 @@ const FLOORS: [&[&str]; 10] = [
     &["crates/bf16", "crates/shapes", "crates/unified"],
     &["", "crates/planner"],
     &["labs/kit"],
-    &["crates/exercise", "labs/deepspeed"],
+    &["labs/exercise", "labs/deepspeed"],
     &["labs/lab*"],
     &["labs/capstone", "labs/ladder"],
     &["labs/all"],
     &["labs/tools/book"],
     &["labs/tools/*"],
-    &["tests", "tests/library", "tests/mpi", "tests/rules", "crates/web"],
+    &["tests", "tests/library", "tests/mpi", "tests/rules", "labs/web"],
 ];
 
 /// Whether a folder is the pattern, or begins with what is before its star.

@@ -1,6 +1,6 @@
 //! The forms of the short exercises on their labs' pages: the task, as the reader's file has
 //! it, and a field for each number or word. `book/run/answer.js` has the exercise's own check read
-//! them, which is compiled for the browser in `crates/web/checks.rs`.
+//! them, which is compiled for the browser in `labs/web/checks.rs`.
 
 use super::colours::escaped;
 use super::places::filled;

@@ -48,19 +48,19 @@ const NUMBER: &str = "That is no number.";
 const WHOLE: &str = "That is no whole number.";
 
 checks! {
-    "../../labs/lab01/checks/lab01_which.rs" lab01_which: &'static str, "Type a call's name.";
-    "../../labs/lab02/checks/lab02_divide.rs" lab02_divide: usize, WHOLE;
-    "../../labs/lab03/checks/lab03_replicas.rs" lab03_replicas: char, "Type one letter.";
-    "../../labs/lab03/checks/lab03_profile.rs" lab03_profile: [usize; 3], "Type whole numbers.";
-    "../../labs/lab04/checks/lab04_holds.rs" lab04_holds: u64, WHOLE;
-    "../../labs/lab05/checks/lab05_slice.rs" lab05_slice: [usize; 2], WHOLE;
-    "../../labs/lab06/checks/lab06_bubble.rs" lab06_bubble: u64, WHOLE;
-    "../../labs/lab07/checks/lab07_where.rs" lab07_where: usize, WHOLE;
-    "../../labs/lab08/checks/lab08_after.rs" lab08_after: usize, WHOLE;
-    "../../labs/lab09/checks/lab09_pieces.rs" lab09_pieces: (usize, usize), WHOLE;
-    "../../labs/lab09/checks/lab09_control.rs" lab09_control: usize, WHOLE;
-    "../../labs/lab10/checks/lab10_settings.rs" lab10_settings: usize, WHOLE;
-    "../../labs/lab11/checks/lab11_state.rs" lab11_state: f64, NUMBER;
-    "../../labs/lab12/checks/lab12_zigzag.rs" lab12_zigzag: [usize; 2], WHOLE;
-    "../../labs/lab13/checks/lab13_counts.rs" lab13_counts: [usize; 4], WHOLE;
+    "../lab01/checks/lab01_which.rs" lab01_which: &'static str, "Type a call's name.";
+    "../lab02/checks/lab02_divide.rs" lab02_divide: usize, WHOLE;
+    "../lab03/checks/lab03_replicas.rs" lab03_replicas: char, "Type one letter.";
+    "../lab03/checks/lab03_profile.rs" lab03_profile: [usize; 3], "Type whole numbers.";
+    "../lab04/checks/lab04_holds.rs" lab04_holds: u64, WHOLE;
+    "../lab05/checks/lab05_slice.rs" lab05_slice: [usize; 2], WHOLE;
+    "../lab06/checks/lab06_bubble.rs" lab06_bubble: u64, WHOLE;
+    "../lab07/checks/lab07_where.rs" lab07_where: usize, WHOLE;
+    "../lab08/checks/lab08_after.rs" lab08_after: usize, WHOLE;
+    "../lab09/checks/lab09_pieces.rs" lab09_pieces: (usize, usize), WHOLE;
+    "../lab09/checks/lab09_control.rs" lab09_control: usize, WHOLE;
+    "../lab10/checks/lab10_settings.rs" lab10_settings: usize, WHOLE;
+    "../lab11/checks/lab11_state.rs" lab11_state: f64, NUMBER;
+    "../lab12/checks/lab12_zigzag.rs" lab12_zigzag: [usize; 2], WHOLE;
+    "../lab13/checks/lab13_counts.rs" lab13_counts: [usize; 4], WHOLE;
 }
