@@ -477,6 +477,19 @@ fn parts_stand_side_by_side() -> Result<()> {
     assert_eq!(y.numbers(), [1.0, 2.0, 7.0, 1.0, 2.0, 3.0, 4.0, 8.0, 3.0, 4.0]);
     let dy = (1..=10).map(|i| i as f32).collect();
     assert_eq!(y.backward(dy, None)?.of(&x)?, [5.0, 7.0, 15.0, 17.0]);
+    let row = Activation::new(vec![1.0, 2.0], (1, 2))?;
+    assert!(tensor::side_by_side(&[row, Activation::new(vec![3.0], ())?]).is_err());
+    Ok(())
+}
+
+/// The next number of bf16 after 1 is 1.0078125.
+#[test]
+fn rounding_keeps_what_bf16_has_in_both_passes() -> Result<()> {
+    let x = Activation::start(vec![1.0, 1.0015, 1.006, -1.0015], 4)?;
+    let y = tensor::round_to_bf16(x.clone())?;
+    assert_eq!(y.numbers(), [1.0, 1.0, 1.0078125, -1.0]);
+    let dx = y.backward(vec![1.0015, 1.006, 1.0, 0.0], None)?.of(&x)?;
+    assert_eq!(dx, [1.0, 1.0078125, 1.0, 0.0]);
     Ok(())
 }
 

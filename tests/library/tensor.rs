@@ -192,6 +192,27 @@ fn shards_begin_as_slices_and_give_the_unsharded_loss_and_gradients() {
     }
 }
 
+/// Also where rank 1 has padding only.
+#[test]
+fn every_rank_has_the_whole_vocabularys_logits() {
+    let logits = |rank: Rank| {
+        let pass = rank.parallel.pass(Pass::evaluate(), SHAPE.block);
+        Ok(rank
+            .gpt
+            .logits(&tokens(0, 0), SHAPE.block, &pass)?
+            .flatten_all()?
+            .to_vec1::<f32>()?)
+    };
+    let expected = logits(Rank::alone().unwrap()).unwrap();
+    for case in CASES {
+        let found = launch::run(case.ranks, |comm| logits(Rank::new(case, &comm)?)).unwrap();
+        for logits in found {
+            let apart = largest_difference(&logits, &expected);
+            assert!(apart < 1e-5, "{case:?}: {apart}");
+        }
+    }
+}
+
 #[test]
 fn training_goes_as_on_one_rank() {
     let serial = Rank::alone().unwrap().train(20).unwrap();
