@@ -8,7 +8,7 @@ use crate::lesson::{around_the_ring, compare_with_all_gather};
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
 use kit::place::{Place, Seat, seats};
-use kit::show::table;
+use kit::show::{only_if, table};
 use kit::{Beside, Checks, LabRun, report};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
@@ -142,11 +142,7 @@ fn check(
         .map_or("a number is missing".into(), |pair| format!("two ranks are rank {}", pair[0]));
     let what =
         format!("the ranks are {}, each exactly once", listed(&(0..size).collect::<Vec<_>>()));
-    let found = if twice.is_some() {
-        format!("found {}", listed(numbers))
-    } else {
-        String::new()
-    };
+    let found = only_if(twice.is_some(), format!("found {}", listed(numbers)));
     checks.check(sorted.into_iter().eq(0..size), &what, &found, &otherwise);
     let result = format!("{complete_rings} of {size} ranks");
     checks.check(

@@ -19,6 +19,11 @@ pub fn plain(text: &str) -> String {
     visible(text).filter(|&(_, seen)| seen).map(|(c, _)| c).collect()
 }
 
+/// A part of a text that only some texts have: `part` if `has` it, and else nothing.
+pub fn only_if(has: bool, part: impl Into<String>) -> String {
+    if has { part.into() } else { String::new() }
+}
+
 /// The columns of the widest of `texts`.
 pub fn widest(texts: impl IntoIterator<Item = impl AsRef<str>>) -> usize {
     let widths = texts.into_iter().map(|text| columns(text.as_ref()));

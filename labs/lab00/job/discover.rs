@@ -12,6 +12,7 @@ use super::granted::{JOB, Numbers, OLD, STEP, Scope, Slots, is_shell};
 use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_hosts};
 use kit::flags::whole;
 use kit::help;
+use kit::show::only_if;
 use shardlab::error::{BadInput, printable};
 use shardlab::named::named;
 use shardlab::{files, launch};
@@ -386,11 +387,7 @@ impl Search<'_> {
             }
         }
         let Cpus { cores, threads } = self.environment.cpus;
-        let apart = if cores == threads {
-            String::new()
-        } else {
-            format!(" (not {threads} hardware threads)")
-        };
+        let apart = only_if(cores != threads, format!(" (not {threads} hardware threads)"));
         Ok(((cores / per_node).max(1), format!("{cores} cores{apart} / {per_node} ranks")))
     }
 

@@ -3,6 +3,7 @@
 use super::discover::{Job, Scheduler};
 use super::granted::divided;
 use super::hosts::{Form, Host};
+use kit::show::only_if;
 use shardlab::error::BadInput;
 use std::fmt;
 use std::process::{Command, Stdio};
@@ -294,11 +295,7 @@ fn open_mpi(job: &Job, ranks: usize, program: &str, root: bool) -> Vec<String> {
         let more = if ranks > job.cores { "--oversubscribe" } else { "" };
         return words(&format!("{program} {root} {more} -n {ranks}"));
     }
-    let cores = if job.depth > 1 {
-        format!(":PE={}", job.depth)
-    } else {
-        String::new()
-    };
+    let cores = only_if(job.depth > 1, format!(":PE={}", job.depth));
     // On uneven nodes its own count of slots is right, and one number for all nodes is not.
     let unit = if job.is_uneven() {
         "slot".to_string()

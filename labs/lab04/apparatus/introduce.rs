@@ -3,7 +3,7 @@
 use super::job::Job;
 use super::stages::sharded;
 use kit::report;
-use kit::show::{Screen, thousands};
+use kit::show::{Screen, only_if, thousands};
 use shardlab::data::Corpus;
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::BytesEach;
@@ -14,11 +14,7 @@ use shardlab::train::Config;
 fn stores(screen: &Screen, job: &Job) -> String {
     let BytesEach { parameter, gradient, optimizer } = job.bytes_each();
     let psi = if screen.ascii { "P" } else { "Ψ" };
-    let master = if job.precision == Precision::Bf16 {
-        ", with an f32 master copy"
-    } else {
-        ""
-    };
+    let master = only_if(job.precision == Precision::Bf16, ", with an f32 master copy");
     format!(
         "{}: {parameter} bytes per parameter, {gradient} per gradient, {optimizer} for AdamW{master}: {} {psi} in all",
         job.precision.name(),
@@ -47,19 +43,14 @@ pub fn introduce(
     let model = format!("{} blocks{dot}{} wide{dot}{numel} parameters", shape.layers, shape.embd);
     let steps = thousands(config.steps as u64);
     let tokens = thousands(config.tokens_per_step() as u64);
-    let accum = if job.micro_steps > 1 {
-        format!(" in {} micro-steps", job.micro_steps)
-    } else {
-        String::new()
-    };
+    let accum = only_if(job.micro_steps > 1, format!(" in {} micro-steps", job.micro_steps));
     report::ranks(screen, config.ranks);
     screen.say(screen.row("model", &model));
     screen.say(screen.row("steps", &format!("{steps}{dot}{tokens} tokens per step{accum}")));
     screen.say(screen.row("stores", &stores(screen, job)));
     report::precision(screen, config);
     for stage in Stage::ALL.into_iter().filter(|stage| !stages.contains(stage)) {
-        screen.say(
-            screen.row("", &format!("stage {} does not fit into --memory-limit", stage.number())),
-        );
+        let words = format!("stage {} does not fit into --memory-limit", stage.number());
+        screen.say(screen.row("", &words));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::formulas;
 use kit::report;
-use kit::show::{Screen, thousands};
+use kit::show::{Screen, only_if, thousands};
 use shardlab::data::Corpus;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::tensor::padded;
@@ -26,11 +26,7 @@ pub fn introduce(screen: &Screen, corpus: Option<&Corpus>, config: &Config, stra
     };
     report::data(screen, corpus);
     report::ranks(screen, ranks);
-    let sequence = if strategy.sequence {
-        ", with sequence parallelism"
-    } else {
-        ""
-    };
+    let sequence = only_if(strategy.sequence, ", with sequence parallelism");
     let mesh = format!("{} data x {} tensor{sequence}", strategy.data, strategy.tensor);
     screen.say(screen.row("mesh", &mesh));
     report::job(screen, config, "replica");

@@ -1,5 +1,6 @@
 //! The settings of a library, as its users write them: what to divide, and into how many parts.
 
+use kit::show::only_if;
 use serde_json::{Value, json};
 use shardlab::data::Sampling;
 use shardlab::error::BadInput;
@@ -230,11 +231,7 @@ pub fn share(sequences: usize, ranks: usize, micro_batches: usize) -> Result<usi
         "rank {first} of {ranks} data ranks would run an empty batch: the batch has {sequences}"
     );
     for rank in 0..ranks.min(8) {
-        let for_them = if micro_batches > 1 {
-            format!(" for {micro_batches} micro-batches")
-        } else {
-            String::new()
-        };
+        let for_them = only_if(micro_batches > 1, format!(" for {micro_batches} micro-batches"));
         what += &format!("\n  rank {rank}  {} of {sequences} sequences{for_them}", of(rank));
     }
     if ranks > 8 {

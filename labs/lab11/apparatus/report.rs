@@ -1,7 +1,7 @@
 //! The default screen: the job, the rules, the ranking, the memory and the time of the best.
 
 use super::likely;
-use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, thousands};
+use kit::show::{Screen, bar_to_scale, bytes_decimal, only_if, percent, ranked, shares, thousands};
 use planner::{
     Accuracy, Decision, Degrees, Made, Offloaded, Plan, Search, Strategy, TrainingJob, cell,
     decide, search,
@@ -38,11 +38,10 @@ pub fn job(screen: &Screen, job: &TrainingJob, name: &str) -> String {
     let cluster = &job.cluster;
     let device = &cluster.device;
     let network = &cluster.network;
-    let other = if device.network == network.name {
-        String::new()
-    } else {
-        format!("{dot}the network of {}, not its own", network.name)
-    };
+    let other = only_if(
+        device.network != network.name,
+        format!("{dot}the network of {}, not its own", network.name),
+    );
     let devices = format!(
         "{} x {}{dot}{}{other}",
         thousands(job.devices as u64),
