@@ -135,13 +135,8 @@ impl PipelineFlags {
                 "give both, or leave --group out",
             ));
         }
-        let schedule = match self.schedule {
-            Order::Gpipe => Schedule::GPipe,
-            Order::OneForwardOneBackward => Schedule::OneForwardOneBackward,
-            Order::Interleaved => Schedule::Interleaved { group: self.group.unwrap_or(ranks) },
-            Order::ZeroBubble => Schedule::ZeroBubble,
-        };
-        Ok(self.with(ranks, chunks, schedule))
+        let interleaved = Schedule::Interleaved { group: self.group.unwrap_or(ranks) };
+        Ok(self.with(ranks, chunks, self.schedule.schedule(interleaved)))
     }
 
     fn with(&self, pipeline: usize, chunks: usize, schedule: Schedule) -> Strategy {

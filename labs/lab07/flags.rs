@@ -114,12 +114,7 @@ impl AxesFlags {
             tensor: self.tp,
             pipeline: self.pp,
             chunks,
-            schedule: Some(match self.schedule {
-                Passes::Gpipe => Schedule::GPipe,
-                Passes::OneForwardOneBackward => Schedule::OneForwardOneBackward,
-                Passes::Interleaved => Schedule::depth_first(&pipeline),
-                Passes::ZeroBubble => Schedule::ZeroBubble,
-            }),
+            schedule: Some(self.schedule.schedule(Schedule::depth_first(&pipeline))),
             micro_batches: Some(self.micro_batches),
             zero: if self.zero == 0 { Stage::Ddp } else { Stage::One },
             order: self.order.order(),

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use shardlab::mesh;
+use shardlab::parallel::pipeline::Schedule;
 
 /// The order of a pipeline's passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -15,6 +16,18 @@ pub enum Order {
     Interleaved,
     /// 1F1B in which the weights' gradients wait and fill the bubble: ZB-H1
     ZeroBubble,
+}
+
+impl Order {
+    /// The schedule, which is this one if it is `interleaved`.
+    pub fn schedule(self, interleaved: Schedule) -> Schedule {
+        match self {
+            Order::Gpipe => Schedule::GPipe,
+            Order::OneForwardOneBackward => Schedule::OneForwardOneBackward,
+            Order::Interleaved => interleaved,
+            Order::ZeroBubble => Schedule::ZeroBubble,
+        }
+    }
 }
 
 /// The axis along which the numbers of ranks run slowest.
