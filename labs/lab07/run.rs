@@ -5,7 +5,7 @@ use crate::flags::{Args, Break, Report};
 use crate::lesson::compare_first_losses;
 use anyhow::Result;
 use kit::machine::{allocate_matmul_room, resident_memory};
-use kit::show::folded;
+use kit::show::{folded, only_if};
 use kit::trace::{self, Trace};
 use kit::{Checks, Footprint, LabRun, progress, report};
 use shardlab::comm::Comm;
@@ -122,7 +122,7 @@ fn one_rank(lab: &Lab, comm: &Comm, checks: &mut Checks) -> Result<()> {
             let allocated = (allocator::live() - before) as f64;
             let max_allocated = (allocator::peak() - before) as f64;
             let reserved = resident_memory().unwrap_or_default() as f64; // of the process
-            measured.memory = Memory { allocated, max_allocated, reserved, max_reserved: reserved };
+            measured.memory = Memory { allocated, max_allocated, reserved };
         }
     }
     let after = apparatus::traffic(&mesh);
@@ -185,11 +185,10 @@ fn introduce(lab: &Lab) {
     let sizes = plan.layout().sizes;
     let dot = screen.separator();
     report::ranks(screen, strategy.ranks());
-    let zero = if plan.job().distributed_optimizer {
-        format!("{dot}ZeRO-{} over data", strategy.zero.number())
-    } else {
-        String::new()
-    };
+    let zero = only_if(
+        plan.job().distributed_optimizer,
+        format!("{dot}ZeRO-{} over data", strategy.zero.number()),
+    );
     let mesh = format!(
         "{} data x {} pipeline x {} tensor{zero}",
         sizes.data, sizes.pipeline, sizes.tensor

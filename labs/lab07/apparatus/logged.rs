@@ -19,15 +19,15 @@ const HELD: BytesEach = BytesEach {
 
 /// The memory that the log states for ranks 0 to 7: allocated, max allocated and reserved, in
 /// units of 2^20 bytes.
-const MEMORY: [(f64, f64, f64); 8] = [
-    (1941.8955078125, 7706.13916015625, 8174.0),
-    (1941.8955078125, 7706.13916015625, 8178.0),
-    (1348.8955078125, 7150.60791015625, 7352.0),
-    (1348.8955078125, 7150.60791015625, 7356.0),
-    (1348.8955078125, 7086.60791015625, 7300.0),
-    (1348.8955078125, 7086.60791015625, 7292.0),
-    (1958.19287109375, 6713.7314453125, 7050.0),
-    (1958.19287109375, 6713.6689453125, 7038.0),
+const MEMORY: [[f64; 3]; 8] = [
+    [1941.8955078125, 7706.13916015625, 8174.0],
+    [1941.8955078125, 7706.13916015625, 8178.0],
+    [1348.8955078125, 7150.60791015625, 7352.0],
+    [1348.8955078125, 7150.60791015625, 7356.0],
+    [1348.8955078125, 7086.60791015625, 7300.0],
+    [1348.8955078125, 7086.60791015625, 7292.0],
+    [1958.19287109375, 6713.7314453125, 7050.0],
+    [1958.19287109375, 6713.6689453125, 7038.0],
 ];
 
 /// The job.
@@ -85,14 +85,8 @@ pub fn held(stage: usize) -> f64 {
 }
 
 /// The memory of each rank, as the log states it.
-pub fn memory() -> Vec<Memory> {
-    let bytes = |&(allocated, max, reserved): &(f64, f64, f64)| Memory {
-        allocated: allocated * MEGABYTE,
-        max_allocated: max * MEGABYTE,
-        reserved: reserved * MEGABYTE,
-        max_reserved: reserved * MEGABYTE,
-    };
-    MEMORY.iter().map(bytes).collect()
+pub fn memory() -> [Memory; 8] {
+    MEMORY.map(|figures| Memory::of(figures.map(|mb| mb * MEGABYTE)))
 }
 
 /// Why the log's memory is below its estimate: 12 bytes per parameter and buffers, instead of 18.

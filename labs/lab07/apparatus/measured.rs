@@ -3,6 +3,7 @@
 use super::plan::Plan;
 use super::report::{Iteration, Memory, times};
 use anyhow::Result;
+use kit::neighbours::groups;
 use kit::parity::{self, Trained};
 use kit::show::{Screen, bytes_decimal, counted, explained, significant, table, thousands};
 use kit::{Checks, report, steady};
@@ -65,7 +66,12 @@ pub fn traffic(mesh: &Mesh) -> [CommTraffic; 4] {
 
 /// All ranks' measurements.
 pub struct Run {
-    ranks: Vec<Figures>,
+    /// Seconds of each rank: the set-up, and a step's three phases.
+    times: Vec<[f64; 4]>,
+    parameters: Vec<u64>,
+    memory: Vec<Memory>,
+    /// Of each rank and kind: bytes, calls and seconds in them, per step.
+    traffic: Vec<[[f64; 3]; 4]>,
     /// The mean over replicas, of each step.
     losses: Vec<f64>,
     /// By rank and step.
@@ -74,52 +80,17 @@ pub struct Run {
     layout: Layout,
 }
 
-/// A rank's figures, as ranks exchange them: times, sizes, and the traffic of each kind.
-#[derive(Clone, Copy)]
-struct Figures([f64; Figures::N]);
-
-impl Figures {
-    /// Before the traffic: set-up and three phases, then the number of parameters and three sizes
-    /// of memory.
-    const FIRST: usize = 8;
-    const N: usize = Figures::FIRST + 3 * 4;
-
-    fn of(measured: &Measured) -> Figures {
-        let steps = measured.phases.len().max(1) as f64;
-        let phase = |i: usize| measured.phases.iter().map(|phases| phases[i]).sum::<f64>() / steps;
-        let Memory { allocated, max_allocated, reserved, .. } = measured.memory;
-        let parameters = measured.parameters as f64;
-        let mut all = [0.0; Figures::N];
-        all[..4].copy_from_slice(&[measured.set_up, phase(0), phase(1), phase(2)]);
-        all[4..Figures::FIRST].copy_from_slice(&[parameters, allocated, max_allocated, reserved]);
-        for (of_kind, traffic) in all[Figures::FIRST..].chunks_exact_mut(3).zip(&measured.traffic) {
-            let of_run = [traffic.bytes as f64, traffic.calls as f64, traffic.seconds];
-            of_kind.copy_from_slice(&of_run.map(|figure| figure / steps));
-        }
-        Figures(all)
-    }
-
-    fn parameters(&self) -> u64 {
-        self.0[4] as u64
-    }
-
-    fn memory(&self) -> Memory {
-        let [allocated, max_allocated, reserved] = [self.0[5], self.0[6], self.0[7]];
-        Memory { allocated, max_allocated, reserved, max_reserved: reserved }
-    }
-
-    /// Bytes, calls and seconds in them, per step.
-    fn traffic(&self, kind: usize) -> [f64; 3] {
-        let first = Figures::FIRST + 3 * kind;
-        [self.0[first], self.0[first + 1], self.0[first + 2]]
-    }
-}
-
 /// Collects all ranks' measurements, on every rank.
 pub fn collect(mesh: &Mesh, measured: &Measured, params: &Params) -> Result<Run> {
     let world = mesh.world();
-    let figures = world.gathered(&Figures::of(measured).0)?;
-    let (figures, _) = figures.as_chunks();
+    let taken = measured.phases.len().max(1) as f64;
+    let phase = |i: usize| measured.phases.iter().map(|phases| phases[i]).sum::<f64>() / taken;
+    let times = world.gathered(&[measured.set_up, phase(0), phase(1), phase(2)])?;
+    let Memory { allocated, max_allocated, reserved } = measured.memory;
+    let memory = world.gathered(&[allocated, max_allocated, reserved])?;
+    let figures = |of: CommTraffic| [of.bytes as f64, of.calls as f64, of.seconds];
+    let sent = measured.traffic.map(|of| figures(of).map(|figure| figure / taken));
+    let traffic = world.gathered(sent.as_flattened())?;
     let mut losses = measured.losses.clone();
     mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
     let steps = measured.norms.len();
@@ -127,7 +98,10 @@ pub fn collect(mesh: &Mesh, measured: &Measured, params: &Params) -> Result<Run>
     let norms = norms.chunks_exact(steps.max(1)).map(<[f64]>::to_vec).collect();
     let same_copies = same_copies(world, params)?;
     Ok(Run {
-        ranks: figures.iter().copied().map(Figures).collect(),
+        times: times.as_chunks().0.to_vec(),
+        parameters: world.gathered(&[measured.parameters as u64])?,
+        memory: memory.as_chunks().0.iter().copied().map(Memory::of).collect(),
+        traffic: traffic.as_chunks().0.as_chunks().0.to_vec(),
         losses,
         norms,
         same_copies,
@@ -174,11 +148,11 @@ impl Run {
     /// The bytes on each axis, by the plan and as counted: the mean over ranks. With `waits`, also
     /// the time in the calls, which depends on the link.
     pub fn axes(&self, screen: &Screen, plan: &Plan, waits: bool) -> String {
-        let n = self.ranks.len();
+        let n = self.traffic.len();
         let predicted =
             |kind: usize| (0..n).map(|rank| plan.sent(rank).parts()[kind]).sum::<f64>() / n as f64;
         let counted = |kind: usize, i: usize| {
-            self.ranks.iter().map(|one| one.traffic(kind)[i]).sum::<f64>() / n as f64
+            self.traffic.iter().map(|rank| rank[kind][i]).sum::<f64>() / n as f64
         };
         let row = |(kind, (name, groups)): (usize, (&str, String))| {
             let predicted = predicted(kind);
@@ -215,17 +189,11 @@ impl Run {
     /// The groups of ranks along an axis, in words.
     fn groups(&self, screen: &Screen, axis: Axis) -> String {
         const SHOWN: usize = 4;
-        let is_first = |rank: &usize| self.layout.group(*rank, axis)[0] == *rank;
-        let words = |rank: usize| {
-            let group: Vec<String> = self
-                .layout
-                .group(rank, axis)
-                .iter()
-                .map(|&rank| screen.rank(rank, rank))
-                .collect();
-            format!("[{}]", group.join(" "))
+        let words = |group: &Vec<usize>| {
+            let ranks: Vec<String> = group.iter().map(|&rank| screen.rank(rank, rank)).collect();
+            format!("[{}]", ranks.join(" "))
         };
-        let mut all: Vec<String> = (0..self.ranks.len()).filter(is_first).map(words).collect();
+        let mut all: Vec<String> = groups(&self.layout, axis).iter().map(words).collect();
         if all.len() > SHOWN {
             all.truncate(SHOWN);
             all.push("...".to_string());
@@ -308,8 +276,8 @@ impl Run {
         );
         let job = plan.job();
         let expected = |rank: usize| job.parameters(self.layout.coordinates(rank).pipeline);
-        let found = |rank: usize| self.ranks[rank].parameters();
-        let wrong = (0..self.ranks.len()).find(|&rank| found(rank) != expected(rank));
+        let found = |rank: usize| self.parameters[rank];
+        let wrong = (0..self.parameters.len()).find(|&rank| found(rank) != expected(rank));
         let result = match wrong {
             None => "as counted".to_string(),
             Some(rank) => {
@@ -327,7 +295,7 @@ impl Run {
         // ZeRO gives the data ranks unequal parts of the norms and positions, whose gradients
         // tensor ranks add up with sequence parallelism: there the mean over the data ranks counts.
         let counted = |rank: usize, kind: usize| {
-            let one = |rank: usize| self.ranks[rank].traffic(kind)[0];
+            let one = |rank: usize| self.traffic[rank][kind][0];
             if kind > 0 || !plan.strategy.sequence {
                 return one(rank);
             }
@@ -336,7 +304,7 @@ impl Run {
         };
         let mut most: f64 = 0.0;
         let mut sound = true;
-        for rank in 0..self.ranks.len() {
+        for rank in 0..self.traffic.len() {
             for (kind, predicted) in plan.sent(rank).parts().into_iter().enumerate() {
                 let counted = counted(rank, kind);
                 // A group's ranks share few bytes, such as a norm's, unevenly.
@@ -358,13 +326,9 @@ impl Run {
     pub fn log(&self, plan: &Plan, seconds: &[f64]) -> Vec<String> {
         let config = &plan.config;
         let job = plan.job();
-        let over_ranks = |i: usize| {
-            let of = self.ranks.iter().map(|figures| figures.0[i]);
-            (of.clone().fold(f64::INFINITY, f64::min), of.fold(0.0, f64::max))
-        };
         let phase = |name: &'static str, i: usize| {
-            let (min, max) = over_ranks(i);
-            (name, min, max)
+            let of = self.times.iter().map(|times| times[i]);
+            (name, of.clone().fold(f64::INFINITY, f64::min), of.fold(0.0, f64::max))
         };
         let line = |step: usize| {
             let iteration = Iteration {
@@ -385,17 +349,10 @@ impl Run {
         lines.extend(times(&[phase("model-and-optimizer-setup", 0)]));
         lines.extend(self.losses.first().map(|_| line(0)));
         lines.extend(job.estimate());
-        lines.extend(
-            self.ranks
-                .iter()
-                .enumerate()
-                .map(|(rank, figures)| figures.memory().line(rank, 1)),
-        );
-        lines.extend(
-            (1..self.losses.len())
-                .filter(|step| (step + 1).is_multiple_of(job.log_interval))
-                .map(line),
-        );
+        let memory = self.memory.iter().enumerate();
+        lines.extend(memory.map(|(rank, memory)| memory.line(rank, 1)));
+        let due = |step: &usize| (step + 1).is_multiple_of(job.log_interval);
+        lines.extend((1..self.losses.len()).filter(due).map(line));
         let phases =
             [phase("forward-backward", 1), phase("all-grads-sync", 2), phase("optimizer", 3)];
         lines.extend(times(&phases));
@@ -406,21 +363,20 @@ impl Run {
     /// first step.
     pub fn memory(&self, screen: &Screen, plan: &Plan) -> String {
         let job = plan.job();
-        let n = self.ranks.len();
+        let n = self.parameters.len();
         let stage = plan.strategy.zero.number();
         let state = |rank: usize| {
-            let parameters = self.ranks[rank].parameters();
-            zero_memory(stage, parameters, job.sizes.data as u64, job.bytes)
+            zero_memory(stage, self.parameters[rank], job.sizes.data as u64, job.bytes)
         };
         let held = |rank: usize| state(rank).iter().sum::<u64>() as f64;
         let most = (0..n).rev().max_by(|&a, &b| held(a).total_cmp(&held(b))).unwrap_or_default();
-        let each = held(most) / self.ranks[most].parameters() as f64;
+        let each = held(most) / self.parameters[most] as f64;
         let text = format!(
             "rank {most}: {} x {} bytes = {}; in step 1 at most {}",
-            thousands(self.ranks[most].parameters()),
+            thousands(self.parameters[most]),
             significant(each, 3).trim_end_matches(".0"),
             bytes_decimal(held(most)),
-            bytes_decimal(self.ranks[most].memory().max_allocated),
+            bytes_decimal(self.memory[most].max_allocated),
         );
         screen.row("memory", &text)
     }
@@ -457,17 +413,14 @@ mod tests {
             norms: vec![1.0, 1.0],
             values: Vec::new(),
         };
-        let figures = |rank: usize| {
-            let mut all = [0.0; Figures::N];
-            all[4] = plan.job().parameters(layout.coordinates(rank).pipeline) as f64;
-            for (kind, bytes) in plan.sent(rank).parts().into_iter().enumerate() {
-                all[Figures::FIRST + 3 * kind] = bytes;
-            }
-            Figures(all)
-        };
+        let parameters = |rank| plan.job().parameters(layout.coordinates(rank).pipeline);
+        let traffic = |rank| plan.sent(rank).parts().map(|bytes| [bytes, 0.0, 0.0]);
         let errors = |change: fn(&mut Run)| {
             let mut run = Run {
-                ranks: (0..4).map(figures).collect(),
+                times: vec![[0.0; 4]; 4],
+                parameters: (0..4).map(parameters).collect(),
+                memory: vec![Memory::default(); 4],
+                traffic: (0..4).map(traffic).collect(),
                 losses: one.losses.clone(),
                 norms: vec![one.norms.clone(); 4],
                 same_copies: true,
@@ -485,9 +438,9 @@ mod tests {
             (errors(|run| run.losses.truncate(1)), "a different model"),
             (errors(|run| run.norms[3][1] = f64::NAN), "clipped by different norms"),
             (errors(|run| run.same_copies = false), "copies of one parameter"),
-            (errors(|run| run.ranks[3].0[4] = f64::NAN), "holds more or less"),
-            (errors(|run| run.ranks[3].0[Figures::FIRST] = f64::NAN), "sent more or less"),
-            (errors(|run| run.ranks[3].0[Figures::FIRST] *= 0.9), "sent more or less"),
+            (errors(|run| run.parameters[3] = 0), "holds more or less"),
+            (errors(|run| run.traffic[3][0][0] = f64::NAN), "sent more or less"),
+            (errors(|run| run.traffic[3][0][0] *= 0.9), "sent more or less"),
         ] {
             assert!(errors.len() == 1 && errors[0].contains(says), "{says}: {errors:?}");
         }

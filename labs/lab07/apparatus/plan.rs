@@ -1,7 +1,7 @@
 //! Predicts what each rank holds and sends, before any rank has started.
 
 use super::report::Job;
-use kit::show::{Screen, bytes_decimal, explained, thousands};
+use kit::show::{Screen, bytes_decimal, explained, only_if, thousands};
 use shardlab::mesh::{Axis, Layout};
 use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Instruction, Pipeline};
@@ -53,15 +53,11 @@ impl Plan {
     /// The layers of each pipeline rank, chunk by chunk.
     fn layers(&self) -> Vec<Vec<Range<usize>>> {
         let pipeline = self.pipeline();
-        let all = self
-            .strategy
-            .partition
-            .layers(&self.config.shape, pipeline.stages())
-            .unwrap_or_default();
+        let all = self.strategy.partition.layers(&self.config.shape, pipeline.stages());
+        let all = all.unwrap_or_default();
         let of = |rank| {
-            (0..pipeline.chunks)
-                .filter_map(|chunk| all.get(pipeline.stage(rank, chunk)).cloned())
-                .collect()
+            let layers = |chunk| all.get(pipeline.stage(rank, chunk)).cloned();
+            (0..pipeline.chunks).filter_map(layers).collect()
         };
         (0..pipeline.ranks).map(of).collect()
     }
@@ -248,11 +244,7 @@ impl Plan {
         };
         let head = ["rank", "d p t", "layers", "heads", "parameters", "tensor", "pipeline", "data"];
         let more = self.strategy.ranks().saturating_sub(SHOWN);
-        let more = if more > 0 {
-            format!("{more} more ranks like these. ")
-        } else {
-            String::new()
-        };
+        let more = only_if(more > 0, format!("{more} more ranks like these. "));
         let words = format!(
             "{more}d p t: data, pipeline, tensor. Last columns: partners and bytes sent per step."
         );

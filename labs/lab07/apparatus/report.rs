@@ -179,31 +179,20 @@ impl Job {
         } else {
             ("billions", 1e9)
         };
-        let of = |parameters: f64| parameters / one;
+        let [blocks, embedding, total] =
+            [estimate.blocks, estimate.embedding, total].map(|number| number as f64 / one);
+        let [most_loaded, others] = [estimate.most_loaded / one, estimate.others / one];
         let mut lines = vec![
-            format!(
-                "Number of parameters in transformer block in {unit}: {: >5.2}",
-                of(estimate.blocks as f64)
-            ),
-            format!(
-                "Number of parameters in embedding layers in {unit}: {:.2}",
-                of(estimate.embedding as f64)
-            ),
-            format!("Total number of parameters in {unit}: {:.2}", of(total as f64)),
-            format!(
-                "Number of parameters in most loaded shard in {unit}: {:.4}",
-                of(estimate.most_loaded)
-            ),
+            format!("Number of parameters in transformer block in {unit}: {blocks: >5.2}"),
+            format!("Number of parameters in embedding layers in {unit}: {embedding:.2}"),
+            format!("Total number of parameters in {unit}: {total:.2}"),
+            format!("Number of parameters in most loaded shard in {unit}: {most_loaded:.4}"),
         ];
         if self.sizes.pipeline > 1 {
-            lines.push(format!(
-                "Number of parameters in other shards in {unit}: {:.4}",
-                of(estimate.others)
-            ));
+            lines.push(format!("Number of parameters in other shards in {unit}: {others:.4}"));
         }
-        let megabytes = self.estimated_bytes() / MEGABYTE;
-        lines
-            .push(format!("Theoretical memory footprints: weight and optimizer={megabytes:.2} MB"));
+        let mb = self.estimated_bytes() / MEGABYTE;
+        lines.push(format!("Theoretical memory footprints: weight and optimizer={mb:.2} MB"));
         lines
     }
 }
@@ -282,19 +271,24 @@ fn exponential(value: f64) -> String {
 pub struct Memory {
     pub allocated: f64,
     pub max_allocated: f64,
-    /// The process's memory. If ranks are threads, they share it.
+    /// The process's memory, which is the most that it has been. If ranks are threads, they share
+    /// it.
     pub reserved: f64,
-    pub max_reserved: f64,
 }
 
 impl Memory {
+    /// Of these numbers, in the order of the fields.
+    pub fn of([allocated, max_allocated, reserved]: [f64; 3]) -> Memory {
+        Memory { allocated, max_allocated, reserved }
+    }
+
     pub fn line(&self, rank: usize, iterations: usize) -> String {
-        let [allocated, max_allocated, reserved, max_reserved] =
-            [self.allocated, self.max_allocated, self.reserved, self.max_reserved]
-                .map(|bytes| bytes / MEGABYTE);
+        let Memory { allocated, max_allocated, reserved } = self;
+        let [allocated, max_allocated, reserved] =
+            [allocated, max_allocated, reserved].map(|bytes| bytes / MEGABYTE);
         format!(
             "[Rank {rank}] (after {iterations} iterations) memory (MB) | allocated: {allocated:.2} | max allocated: \
-             {max_allocated:.2} | reserved: {reserved:.1} | max reserved: {max_reserved:.1}"
+             {max_allocated:.2} | reserved: {reserved:.1} | max reserved: {reserved:.1}"
         )
     }
 }
