@@ -126,10 +126,8 @@ pub fn measure(
     let values = parity::stored_values(params);
     let as_one_rank = |one: &Unpipelined| {
         let expected = |name: &str| one.value(name).unwrap_or_default();
-        params
-            .specs()
-            .iter()
-            .all(|spec| same_bits(&values[spec.range()], &expected(&spec.name)))
+        let mut specs = params.specs().iter();
+        specs.all(|spec| same_bits(&values[spec.range()], &expected(&spec.name)))
     };
     let same_parameters = !comm.any(!one.is_none_or(as_one_rank))?;
     let sent = comm.reduced(sent, Reduce::Sum)?;
@@ -166,26 +164,16 @@ fn start_together(comm: &Comm, epoch: Instant) -> Result<f64> {
 fn gather(comm: &Comm, passes: &[Pass]) -> Result<Vec<Vec<Pass>>> {
     let numbers = |pass: &Pass| {
         let Op { work, chunk, micro } = pass.op;
-        [
-            work as usize as f64,
-            chunk as f64,
-            micro as f64,
-            pass.start,
-            pass.end,
-            pass.live as f64,
-            pass.bytes,
-        ]
+        let whole = [work as usize, chunk, micro, pass.live].map(|number| number as f64);
+        [&whole[..], &[pass.start, pass.end, pass.bytes]].concat()
     };
     let mine: Vec<f64> = passes.iter().flat_map(numbers).collect();
     let all = comm.gathered(&mine)?;
     let pass = |numbers: &[f64; NUMBERS]| {
-        let [work, chunk, micro, start, end, live, bytes] = *numbers;
-        let op = Op {
-            work: Work::ALL[work as usize],
-            chunk: chunk as usize,
-            micro: micro as usize,
-        };
-        Pass { op, start, end, live: live as usize, bytes }
+        let [work, chunk, micro, live, start, end, bytes] = *numbers;
+        let [work, chunk, micro, live] = [work, chunk, micro, live].map(|number| number as usize);
+        let op = Op { work: Work::ALL[work], chunk, micro };
+        Pass { op, start, end, live, bytes }
     };
     Ok(all
         .chunks_exact(mine.len().max(1))
@@ -216,10 +204,8 @@ impl Measured {
 
     /// Each rank's passes, to draw them.
     pub fn bars(&self) -> Vec<Vec<Bar>> {
-        let bars_of = |passes: &Vec<Pass>| {
-            passes.iter().map(|pass| bar(pass.op, pass.start, pass.end)).collect()
-        };
-        self.ranks.iter().map(bars_of).collect()
+        let bar = |pass: &Pass| bar(pass.op, pass.start, pass.end);
+        self.ranks.iter().map(|passes| passes.iter().map(bar).collect()).collect()
     }
 
     /// When the last pass of the step ended.
@@ -236,33 +222,21 @@ impl Measured {
 
     /// The most chunks' activations that each rank held at once, and the most bytes.
     pub fn peaks(&self) -> Vec<(usize, f64)> {
-        let most = |passes: &Vec<Pass>| {
-            passes
-                .iter()
-                .fold((0, 0.0), |(live, bytes), pass| (live.max(pass.live), pass.bytes.max(bytes)))
-        };
-        self.ranks.iter().map(most).collect()
+        let more =
+            |(live, bytes): (usize, f64), pass: &Pass| (live.max(pass.live), pass.bytes.max(bytes));
+        self.ranks.iter().map(|passes| passes.iter().fold((0, 0.0), more)).collect()
     }
 
     /// The mean time of `rank`'s passes like `op`, over its micro-batches.
     fn mean(&self, rank: usize, op: Op) -> f64 {
         let like = |pass: &&Pass| (pass.op.work, pass.op.chunk) == (op.work, op.chunk);
-        let times = || self.ranks[rank].iter().filter(like).map(|pass| pass.end - pass.start);
-        times().sum::<f64>() / times().count().max(1) as f64
+        mean_time(self.ranks[rank].iter().filter(like))
     }
 
     /// The mean time of each kind of pass.
     pub fn times(&self) -> Times {
-        let mean = |work: Work| {
-            let times = || {
-                self.ranks
-                    .iter()
-                    .flatten()
-                    .filter(|pass| pass.op.work == work)
-                    .map(|pass| pass.end - pass.start)
-            };
-            times().sum::<f64>() / times().count().max(1) as f64
-        };
+        let all = || self.ranks.iter().flatten();
+        let mean = |work: Work| mean_time(all().filter(|pass| pass.op.work == work));
         let [forward, backward, weights] = Work::ALL.map(mean);
         Times { forward, backward, weights, message: 0.0 }
     }
@@ -274,6 +248,12 @@ impl Measured {
         let boundaries = if pipeline.ranks > 1 { pipeline.stages() - 1 } else { 0 };
         (2 * boundaries * pipeline.micro_batches) as f64 * message_bytes(config)
     }
+}
+
+/// The mean time of some passes: 0 without any.
+fn mean_time<'a>(passes: impl Iterator<Item = &'a Pass>) -> f64 {
+    let times: Vec<f64> = passes.map(|pass| pass.end - pass.start).collect();
+    times.iter().sum::<f64>() / times.len().max(1) as f64
 }
 
 /// Bytes of one message between two stages: batch x sequence x width.

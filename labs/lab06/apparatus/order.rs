@@ -21,11 +21,8 @@ pub fn print_order(
     }
     if launch::is_first_process() {
         screen.say(explained(screen, pipeline));
-        for (rank, order) in orders
-            .iter()
-            .enumerate()
-            .filter(|(one, _)| rank.is_none_or(|rank| rank == *one))
-        {
+        let asked = |one: usize| rank.is_none_or(|rank| rank == one);
+        for (rank, order) in orders.iter().enumerate().filter(|(one, _)| asked(*one)) {
             screen.say(format!("\n{}", log(pipeline, rank, order).join("\n")));
         }
     }

@@ -18,17 +18,12 @@ pub enum Unplayable {
 impl fmt::Display for Unplayable {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Unplayable::NoInput { rank, op, needed: (other, needed) } => {
-                write!(f, "rank {rank} would run {op} without its input")?;
-                write!(
-                    f,
-                    "\n  rank {rank}  needs the result of {needed} from rank {other}, and never receives it"
-                )?;
-                write!(
-                    f,
-                    "\nhelp: give rank {rank} a receive of rank {other}'s {needed} before its own {op}"
-                )
-            }
+            Unplayable::NoInput { rank, op, needed: (other, needed) } => write!(
+                f,
+                "rank {rank} would run {op} without its input\n  \
+                 rank {rank}  needs the result of {needed} from rank {other}, and never receives it\n\
+                 help: give rank {rank} a receive of rank {other}'s {needed} before its own {op}"
+            ),
             Unplayable::Deadlock { waiting } => {
                 write!(f, "deadlock: {} ranks would wait for each other forever", waiting.len())?;
                 for (rank, op, from) in waiting {

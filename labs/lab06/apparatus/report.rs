@@ -2,7 +2,9 @@
 
 use super::measured::{Measured, message_bytes};
 use super::predicted::{Predicted, pipeline_of};
-use kit::show::{Chart, Screen, bytes_decimal, explained, gantt, percent, table, thousands};
+use kit::show::{
+    Chart, Screen, bytes_decimal, explained, gantt, only_if, percent, table, thousands,
+};
 use kit::{Checks, report};
 use shardlab::launch;
 use shardlab::parallel::Strategy;
@@ -79,11 +81,7 @@ pub fn bubble(screen: &Screen, predicted: &Predicted) -> String {
             (share, format!("{} of the step; {why}", percent(share)))
         }
     };
-    let v = if chunks > 1 {
-        format!(", v = {chunks} chunks per rank")
-    } else {
-        String::new()
-    };
+    let v = only_if(chunks > 1, format!(", v = {chunks} chunks per rank"));
     let text = format!(
         "{of_step}, or {} of the time in which a rank works; p = {ranks} ranks, m = {micro_batches} micro-batches{v}",
         percent(share / (1.0 - share))
@@ -144,11 +142,7 @@ pub fn compared(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
         let name = name(&measured.strategy);
         let live: Vec<String> = measured.peaks().iter().map(|(live, _)| live.to_string()).collect();
         let most = measured.peaks().iter().map(|&(_, bytes)| bytes).fold(0.0, f64::max);
-        let of = if chunks > 1 {
-            format!(" /{chunks}")
-        } else {
-            String::new()
-        };
+        let of = only_if(chunks > 1, format!(" /{chunks}"));
         vec![
             name,
             screen.seconds(predicted.simulated.makespan),
@@ -198,11 +192,7 @@ pub fn name(strategy: &Strategy) -> String {
 
 /// Runs all checks on schedules that trained `config.steps` steps each.
 pub fn check(checks: &mut Checks, config: &Config, all: &[(Predicted, Measured)]) {
-    let of = if all.len() > 1 {
-        format!("{} runs, ", all.len())
-    } else {
-        String::new()
-    };
+    let of = only_if(all.len() > 1, format!("{} runs, ", all.len()));
     let apart = |(_, measured): &(Predicted, Measured)| measured.first_different_loss();
     let result = match all.iter().find_map(apart) {
         None => "bitwise equal".to_string(),
@@ -217,57 +207,29 @@ pub fn check(checks: &mut Checks, config: &Config, all: &[(Predicted, Measured)]
         &result,
         "the pipeline's losses are not one rank's",
     );
-    let names = |sound: &dyn Fn(&(Predicted, Measured)) -> bool| {
-        let bad: Vec<String> = all
-            .iter()
-            .filter(|one| !sound(one))
-            .map(|(_, measured)| name(&measured.strategy))
-            .collect();
-        bad.join(", ")
-    };
-    let mut hold = |what: &str,
-                    sound: &dyn Fn(&(Predicted, Measured)) -> bool,
-                    good: &str,
-                    otherwise: &str| {
-        let bad = names(sound);
-        let result = if bad.is_empty() {
-            good.to_string()
-        } else {
-            format!("different: {bad}")
-        };
-        checks.check(bad.is_empty(), what, &result, otherwise);
-    };
-    hold(
-        &format!("{of}every parameter is one rank's"),
-        &|(_, measured)| measured.same_parameters,
-        "bitwise equal",
-        "the pipeline trained a different model",
-    );
-    let live = |(predicted, measured): &(Predicted, Measured)| {
-        measured
-            .peaks()
-            .iter()
-            .map(|peak| peak.0)
-            .eq(predicted.simulated.peaks.iter().copied())
-    };
-    hold(
-        "live activations are those of the list",
-        &live,
-        "equal",
-        "a rank kept other activations than its list says",
-    );
-    let mut different =
-        all.iter().map(|(_, measured)| (measured.sent, measured.expected_bytes(config)));
-    let different = different.find(|(sent, expected)| sent != expected);
-    let result = match different {
-        None => bytes_decimal(message_bytes(config)),
-        Some((sent, expected)) => {
-            format!(
-                "expected {} bytes in all, found {}",
-                thousands(expected as u64),
-                thousands(sent as u64)
-            )
+    // What was found, `good` unless some runs are not `sound`.
+    let found = |good: &str, sound: &dyn Fn(&(Predicted, Measured)) -> bool| {
+        let bad = all.iter().filter(|one| !sound(one));
+        let bad: Vec<String> = bad.map(|(_, measured)| name(&measured.strategy)).collect();
+        match bad.is_empty() {
+            true => (true, good.to_string()),
+            false => (false, format!("different: {}", bad.join(", "))),
         }
+    };
+    let (same, result) = found("bitwise equal", &|(_, measured)| measured.same_parameters);
+    let what = format!("{of}every parameter is one rank's");
+    checks.check(same, &what, &result, "the pipeline trained a different model");
+    let (same, result) = found("equal", &|(predicted, measured)| {
+        let kept: Vec<usize> = measured.peaks().iter().map(|peak| peak.0).collect();
+        kept == predicted.simulated.peaks
+    });
+    let what = "live activations are those of the list";
+    checks.check(same, what, &result, "a rank kept other activations than its list says");
+    let mut sent = all.iter().map(|(_, one)| [one.expected_bytes(config), one.sent]);
+    let different = sent.find(|[expected, found]| expected != found);
+    let result = match different.map(|both| both.map(|bytes| thousands(bytes as u64))) {
+        None => bytes_decimal(message_bytes(config)),
+        Some([expected, found]) => format!("expected {expected} bytes in all, found {found}"),
     };
     checks.check(
         different.is_none(),
