@@ -122,25 +122,22 @@ impl LibraryFlags {
         given: Option<Strategy>,
         ranks: usize,
     ) -> Result<Option<Candidate>, BadInput> {
-        if let Some(given) = given {
+        let LibraryFlags { tp, pp, zero, .. } = *self;
+        let mut candidate = if let Some(given) = given {
             let parts = [given.tensor, given.pipeline];
             let m = given.micro_batches.unwrap_or(self.micro_batches);
-            let mut candidate = Candidate::new(given.ranks(), parts, given.zero, m);
-            candidate.config = make_ds_config(candidate.config)?;
-            return Ok(Some(candidate));
-        }
-        let LibraryFlags { tp, pp, zero, .. } = *self;
-        if tp.is_none() && pp.is_none() && zero.is_none() && self.broken.is_none() {
+            Candidate::new(given.ranks(), parts, given.zero, m)
+        } else if tp.is_none() && pp.is_none() && zero.is_none() && self.broken.is_none() {
             return Ok(None);
-        }
-        let ungathered = self.broken == Some(Break::Ungathered);
-        let zero = if ungathered { 3 } else { zero.unwrap_or(0) };
-        let stage = Stage::ALL[usize::from(zero)];
-        let parts = [tp.unwrap_or(1), pp.unwrap_or(1)];
-        let mut strategy = Candidate::new(ranks, parts, stage, self.micro_batches);
-        strategy.config = make_ds_config(strategy.config)?;
-        strategy.config.mesh(ranks)?;
-        Ok(Some(strategy))
+        } else {
+            let ungathered = self.broken == Some(Break::Ungathered);
+            let zero = if ungathered { 3 } else { zero.unwrap_or(0) };
+            let parts = [tp.unwrap_or(1), pp.unwrap_or(1)];
+            Candidate::new(ranks, parts, Stage::ALL[usize::from(zero)], self.micro_batches)
+        };
+        candidate.config = make_ds_config(candidate.config)?;
+        candidate.config.mesh(candidate.ranks)?;
+        Ok(Some(candidate))
     }
 }
 

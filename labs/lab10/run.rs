@@ -105,7 +105,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Candidate>) -> Result<()> {
         strategies = all_ranks;
     }
     let here = launch::ranks_here(ranks);
-    let free = launch::free_memory(launch::ranks_here(ranks));
+    let free = launch::free_memory(here);
     for strategy in &strategies {
         let benchmark = lab.benchmark(strategy);
         benchmark.check()?;
@@ -164,7 +164,12 @@ fn compare_strategies(lab: &Lab, own: Option<&Candidate>) -> Result<()> {
         lab.run.screen.say(lab.run.screen.wrap(apparatus::MEMORY_MEANS, 2));
     }
     let most = all.iter().map(|(strategy, _)| strategy.ranks).max();
-    compare(lab, &all, watch.remark(launch::ranks_here(most.unwrap_or(1))));
+    let busy = watch.remark(launch::ranks_here(most.unwrap_or(1)));
+    let text = match lab.limit() {
+        Some(limit) => apparatus::finale(&lab.run.screen, &all, limit),
+        None => apparatus::compared(&lab.run.screen, &all, busy),
+    };
+    lab.run.screen.say(format!("\n{text}"));
     if let Some(batches) = &batches {
         draw(lab, &all, batches, &peaks);
     }
@@ -259,25 +264,16 @@ fn introduce(lab: &Lab, left_out: &[LeftOut]) {
     let sizes =
         format!("{} layers{dot}{} heads{dot}{} wide", shape.layers, shape.heads, shape.embd);
     let parameters = format!("{} parameters", thousands(shape.parameters()));
-    screen.say(screen.row("model", &format!("{}{dot}{sizes}{dot}{parameters}", lab.model.name)));
-    screen.say(screen.row("weights", lab.model.weights_in_words()));
+    lab.run
+        .row("model", &format!("{}{dot}{sizes}{dot}{parameters}", lab.model.name));
+    lab.run.row("weights", lab.model.weights_in_words());
     let batch = lab.flags.batch;
     let seq = lab.flags.seq();
-    screen.say(
-        screen.row("batch", &format!("{batch} sequences x {seq} tokens, shared by the data ranks")),
-    );
+    lab.run
+        .row("batch", &format!("{batch} sequences x {seq} tokens, shared by the data ranks"));
     for row in apparatus::left_out(screen, left_out) {
         screen.say(row);
     }
-}
-
-/// Prints what each strategy holds, sends and takes, or which ones fit.
-fn compare(lab: &Lab, all: &[(Candidate, Measured)], busy: Option<String>) {
-    let text = match lab.limit() {
-        Some(limit) => apparatus::finale(&lab.run.screen, all, limit),
-        None => apparatus::compared(&lab.run.screen, all, busy),
-    };
-    lab.run.screen.say(format!("\n{text}"));
 }
 
 /// Draws the throughput of strategies and of batch sizes, and the roofline of one rank.

@@ -106,12 +106,8 @@ impl Benchmark {
     pub fn check_memory(&self, here: usize, free: Option<u64>) -> Result<(), BadInput> {
         let Coordinates { data, pipeline, tensor } = self.config.mesh(self.world_size)?.sizes;
         let part = self.model.shape.parameters().div_ceil((pipeline * tensor) as u64);
-        let held = zero_memory(
-            self.config.zero_stage.number(),
-            part,
-            data as u64,
-            self.zero().bytes_each(),
-        );
+        let stage = self.config.zero_stage.number();
+        let held = zero_memory(stage, part, data as u64, self.zero().bytes_each());
         let bytes = held.iter().sum::<u64>() * here.min(self.world_size) as u64;
         let Some(free) = free.filter(|&free| bytes > free) else {
             return Ok(());
@@ -178,7 +174,12 @@ pub fn run_distributed_benchmark(harness: &Harness, benchmark: &Benchmark) -> Re
 /// is left of it.
 pub fn reset_distributed_and_clear_memory() {
     profile::take();
-    return_freed_memory();
+    // Only glibc keeps any on purpose.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: malloc_trim works on the allocator's own lists, under its locks.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// Runs `job` on `ranks` ranks. Returns what rank 0 returns.
@@ -399,16 +400,6 @@ fn one_rank(
         found.runs.push(of_batch);
     }
     Ok(found)
-}
-
-/// Returns freed memory to the system, as far as the C library's allocator can. Only glibc keeps
-/// any on purpose.
-fn return_freed_memory() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: malloc_trim works on the allocator's own lists, under its locks.
-    unsafe {
-        libc::malloc_trim(0);
-    }
 }
 
 #[cfg(test)]

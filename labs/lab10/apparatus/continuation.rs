@@ -38,7 +38,7 @@ pub struct Generated {
 }
 
 /// A generated text.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Continued {
     pub tokens: Vec<u32>,
     /// Time from the prompt to the first token.
@@ -83,11 +83,7 @@ pub fn generate(
         prompt.len(),
         how.count
     );
-    let mut text = Continued {
-        tokens: Vec::new(),
-        prefill: Duration::ZERO,
-        decode: Duration::ZERO,
-    };
+    let mut text = Continued::default();
     let start = Instant::now();
     let mut next = prompt.to_vec();
     while text.tokens.len() < how.count {

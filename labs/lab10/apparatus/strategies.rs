@@ -102,12 +102,17 @@ impl LeftOut {
     }
 }
 
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
 /// A row for each reason: `left out TP 8: 4 key and value heads …`.
 pub fn left_out(screen: &Screen, all: &[LeftOut]) -> Vec<String> {
-    let same = all.chunk_by(|a, b| a.why == b.why);
-    let names = |same: &[LeftOut]| same.iter().map(|one| &*one.name).collect::<Vec<_>>().join(", ");
-    same.map(|same| screen.row("left out", &format!("{}: {}", names(same), same[0].why)))
-        .collect()
+    let row = |same: &[LeftOut]| {
+        let names = listed(same.iter().map(|one| &*one.name));
+        screen.row("left out", &format!("{names}: {}", same[0].why))
+    };
+    all.chunk_by(|a, b| a.why == b.why).map(row).collect()
 }
 
 /// Why the times of `ranks` ranks say nothing here, if they say nothing.
@@ -162,11 +167,9 @@ fn pros_and_cons(screen: &Screen, all: &[(Candidate, Measured)]) -> String {
     let row = |(strategy, measured): &(Candidate, Measured)| {
         let ratios = FIGURES.map(|(name, figure)| (name, figure(measured) / figure(reference)));
         let words = |is: fn(f64) -> bool| {
-            let words = ratios.iter().filter(|(_, ratio)| is(*ratio));
-            words
-                .map(|(what, ratio)| format!("{what} {}x", significant(*ratio, 2)))
-                .collect::<Vec<_>>()
-                .join(", ")
+            let such = ratios.iter().filter(|(_, ratio)| is(*ratio));
+            let word = |(what, ratio): &(&str, f64)| format!("{what} {}x", significant(*ratio, 2));
+            such.map(word).collect::<Vec<_>>().join(", ")
         };
         let pro = words(|ratio| ratio < 0.95);
         let con = words(|ratio| ratio > 1.05);
@@ -205,7 +208,7 @@ pub fn throughput(screen: &Screen, all: &[(Candidate, Measured)]) -> String {
 pub(super) fn not_timed(screen: &Screen, slow: &[&Candidate]) -> String {
     let mut lines = String::new();
     for same in slow.chunk_by(|a, b| a.ranks == b.ranks) {
-        let names = same.iter().map(|strategy| &*strategy.name).collect::<Vec<_>>().join(", ");
+        let names = listed(same.iter().map(|strategy| &*strategy.name));
         if let Some(turns) = turns(same[0].ranks) {
             lines +=
                 &format!("\n{}", screen.wrap(&format!("not timed, because {turns}: {names}"), 2));
@@ -221,11 +224,8 @@ pub const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
 /// step.
 pub fn over_batches(screen: &Screen, measured: &Measured) -> String {
     let rates = |which: usize| {
-        measured
-            .runs
-            .iter()
-            .map(move |run| (run[which].batch as f64, run[which].tokens_per_second()))
-            .collect::<Vec<_>>()
+        let of = measured.runs.iter().map(move |run| &run[which]);
+        of.map(|timed| (timed.batch as f64, timed.tokens_per_second()))
     };
     Plot::new("tokens/s", "sequences, one token each")
         .log_x()
@@ -294,9 +294,7 @@ pub fn check_finale(checks: &mut Checks, all: &[(Candidate, Measured)], limit: f
     let is_combined = |(strategy, _): &(Candidate, Measured)| strategy.name.contains(" x ");
     let (combined, alone): (Vec<_>, Vec<_>) =
         all.iter().filter(fits).partition(|one| is_combined(one));
-    let names = |all: &[&(Candidate, Measured)]| {
-        all.iter().map(|one| &*one.0.name).collect::<Vec<_>>().join(", ")
-    };
+    let names = |all: &[&(Candidate, Measured)]| listed(all.iter().map(|one| &*one.0.name));
     checks.check(
         alone.is_empty(),
         "no strategy alone fits",
@@ -311,13 +309,6 @@ pub fn check_finale(checks: &mut Checks, all: &[(Candidate, Measured)], limit: f
     );
 }
 
-/// The largest relative difference of any strategy's losses from one rank's.
-fn farthest<'a>(others: impl Iterator<Item = &'a [f64]>, one: &[f64]) -> f64 {
-    others
-        .map(|losses| largest_relative_difference(losses, one))
-        .fold(0.0, f64::max)
-}
-
 /// The checks of all strategies.
 pub fn check(checks: &mut Checks, all: &[(Candidate, Measured)], dtype: Precision) {
     let bound = 10.0 * parity::loss_bound(dtype);
@@ -325,7 +316,8 @@ pub fn check(checks: &mut Checks, all: &[(Candidate, Measured)], dtype: Precisio
         return;
     };
     let others: Vec<_> = others.iter().filter(|(_, measured)| measured.stopped.is_none()).collect();
-    let most = farthest(others.iter().map(|(_, measured)| &*measured.losses), &one.losses);
+    let off = |(_, other): &&(_, Measured)| largest_relative_difference(&other.losses, &one.losses);
+    let most = parity::worst(others.iter().map(off));
     let steps = one.losses.len();
     checks.check(
         most < bound,
@@ -337,15 +329,12 @@ pub fn check(checks: &mut Checks, all: &[(Candidate, Measured)], dtype: Precisio
         },
         "a strategy trained a different model than one rank",
     );
-    let different: Vec<&str> = others
-        .iter()
-        .filter(|(_, measured)| measured.tokens != one.tokens)
-        .map(|(strategy, _)| &*strategy.name)
-        .collect();
+    let different = others.iter().filter(|(_, measured)| measured.tokens != one.tokens);
+    let different = listed(different.map(|(strategy, _)| &*strategy.name));
     checks.check(
         different.is_empty(),
         "every strategy generates one rank's tokens",
-        &different.join(", "),
+        &different,
         "a strategy generated different tokens",
     );
 }
@@ -356,15 +345,6 @@ mod tests {
     use super::*;
     use shardlab::difference::damaged;
     use shardlab::parallel::Strategy;
-
-    #[test]
-    fn one_strategy_with_nan_or_without_a_loss_is_enough() {
-        let good = [4.0, 2.0, 1.0];
-        assert_eq!(farthest([&good[..], &[4.0, 2.5, 1.0], &good].into_iter(), &good), 0.25);
-        for bad in damaged(&good) {
-            assert!(farthest([&good[..], &bad, &good].into_iter(), &good).is_infinite(), "{bad:?}");
-        }
-    }
 
     /// A strategy whose losses are no numbers, or whose tokens are missing, is not one rank's.
     #[test]
@@ -384,7 +364,7 @@ mod tests {
                 memory: Memory::default(),
             }
         };
-        let failed = |place: usize, change: fn(&mut Measured)| {
+        let failed = |place: usize, change: &dyn Fn(&mut Measured)| {
             let one = || (Candidate::new(2, [1, 1], Stage::Ddp, 1), measured());
             let mut all = [one(), one(), one()];
             change(&mut all[place].1);
@@ -393,11 +373,13 @@ mod tests {
             check(&mut checks, &all, Precision::F32);
             checks.failed().len()
         };
-        assert_eq!(failed(1, |_| ()), 0);
+        assert_eq!(failed(1, &|_| ()), 0);
         for place in 0..3 {
-            assert_eq!(failed(place, |one| one.losses[1] = f64::NAN), 1, "{place}");
-            assert_eq!(failed(place, |one| one.losses.truncate(1)), 1, "{place}");
-            assert_eq!(failed(place, |one| one.tokens.truncate(1)), 1, "{place}");
+            for bad in damaged(&measured().losses) {
+                assert_eq!(failed(place, &|one| one.losses = bad.clone()), 1, "{place} {bad:?}");
+            }
+            assert_eq!(failed(place, &|one| one.losses[1] = 3.1), 1, "{place}");
+            assert_eq!(failed(place, &|one| one.tokens.truncate(1)), 1, "{place}");
         }
         // A peak that is not known does not fit.
         let finale = |peak: f64| {

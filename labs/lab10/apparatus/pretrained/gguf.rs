@@ -113,20 +113,17 @@ fn ensure_complete(path: &Path, length: usize, content: &Content) -> Result<(), 
 fn ensure_apart(file: &[u8], content: &Content) -> Result<(), BadInput> {
     let again = |what: String| Err(BadInput::new(what, FETCH_AGAIN));
     // Behind the magic number and the version, which is 4 bytes as it is.
-    let listed = file
-        .get(8..16)
-        .and_then(|count| Some(u64::from_le_bytes(count.try_into().ok()?)));
-    let names = content.tensor_infos.len();
+    let counts = [
+        (8, content.tensor_infos.len(), "tensors", "names"),
+        (16, content.metadata.len(), "keys", "names of such"),
+    ];
     let is_first = matches!(content.magic, VersionedMagic::GgufV1);
-    if !is_first && listed != Some(names as u64) {
-        let listed = listed.unwrap_or_default();
-        return again(format!("its header lists {listed} tensors, and {names} names"));
-    }
-    let keys = file.get(16..24).and_then(|count| count.try_into().ok()).map(u64::from_le_bytes);
-    let different = content.metadata.len();
-    if !is_first && keys != Some(different as u64) {
-        let keys = keys.unwrap_or_default();
-        return again(format!("its header lists {keys} keys, and {different} names of such"));
+    for (at, found, what, names) in counts.into_iter().filter(|_| !is_first) {
+        let listed = file.get(at..at + 8).and_then(|count| count.try_into().ok());
+        let listed = listed.map_or(0, u64::from_le_bytes);
+        if listed != found as u64 {
+            return again(format!("its header lists {listed} {what}, and {found} {names}"));
+        }
     }
     let alignment = content.metadata.get("general.alignment").and_then(|n| n.to_u32().ok());
     let alignment = u64::from(alignment.unwrap_or(32));
