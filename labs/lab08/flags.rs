@@ -233,27 +233,16 @@ impl SurviveFlags {
 
     /// Refuses what fp16 cannot do here, beside the flags that clap refuses with it.
     fn ensure_scales(&self) -> Result<(), BadInput> {
-        if !self.scaling.fp16 && self.broken == Some(Break::ClipFirst) {
-            let what = "--break clip-first needs gradients that are scaled";
-            return Err(BadInput::new(what, "give --fp16 with it"));
-        }
-        if !self.scaling.fp16 {
-            return Ok(());
-        }
-        if self.broken == Some(Break::OneRank) {
-            return Err(BadInput::new(
-                "--break one-rank does not go with --fp16",
-                "leave out one of them",
-            ));
-        }
-        if self.zero.number() > 1 {
-            let what = format!(
-                "fp16 is emulated where a rank has all gradients, and ZeRO-{} has a shard",
-                self.zero.number()
-            );
-            return Err(BadInput::new(what, "give --zero 0 or 1"));
-        }
-        Ok(())
+        let (what, help) = match (self.broken, self.scaling.fp16) {
+            (Some(Break::ClipFirst), false) => {
+                ("--break clip-first needs gradients that are scaled", "give --fp16 with it")
+            }
+            (Some(Break::OneRank), true) => {
+                ("--break one-rank does not go with --fp16", "leave out one of them")
+            }
+            _ => return Ok(()),
+        };
+        Err(BadInput::new(what, help))
     }
 
     /// The first and the last step whose text is damaged.

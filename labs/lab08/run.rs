@@ -36,11 +36,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     let config = args.train.resolve(ranks, Some(args.steps), &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
-    let config = if flags.stall {
-        apparatus::larger(&config)
-    } else {
-        config
-    };
+    let config = if flags.stall { apparatus::larger(config) } else { config };
     let (draws, ranges) = flags.resolve(&config)?;
     let poison = Poison { draws, vocabulary: config.shape.vocabulary };
     let run = LabRun { ranks, ..run };
@@ -158,11 +154,9 @@ fn compare_ways(
 
     checks.beside("losses around a skip", beside);
     let bad = job.poison.steps(&job.config);
-    let found = ranges
-        .ends()
-        .map(|(first, last)| format!("{first} to {last}"))
-        .collect::<Vec<_>>()
-        .join(", ");
+    let found: Vec<String> =
+        ranges.ends().map(|(first, last)| format!("{first} to {last}")).collect();
+    let found = found.join(", ");
     let whole = bad.clone().all(|step| ranges.contains(step));
     // How well random text stands out is a matter of the text.
     if !whole && job.corpus.own {

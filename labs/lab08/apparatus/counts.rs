@@ -34,10 +34,8 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts>
     let config = &job.config;
     let accumulation = job.config.grad_accum;
     let sampler = config.sampler(comm.rank());
-    let batch = |n| {
-        job.poison
-            .apply(comm.rank(), n, sampler.nth(&job.corpus.train, n, accumulation))
-    };
+    let drawn = |n| sampler.nth(&job.corpus.train, n, accumulation);
+    let batch = |n| job.poison.apply(comm.rank(), n, drawn(n));
     let hashes: Vec<String> = (0..run.counters.drawn).map(|n| hash(&batch(n))).collect();
     let numbers: HashMap<&String, usize> = hashes.iter().zip(0..).collect();
     // In a short text, micro-batches can be equal.
@@ -54,11 +52,8 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts>
             moved = step.step;
         }
         taken += usize::from(step.outcome.loss().is_some());
-        bad += learned
-            .iter()
-            .filter_map(number)
-            .filter(|n| job.poison.draws.contains(n))
-            .count();
+        let numbers = learned.iter().filter_map(number);
+        bad += numbers.filter(|n| job.poison.draws.contains(n)).count();
         if step.step == after {
             next = learned.first().and_then(number).map_or(0, |n| n + 1);
         }

@@ -13,7 +13,7 @@ use super::training::{Run, Training, Way, checkpoints_in};
 use crate::flags::{LoadOn, RestartFlags};
 use anyhow::Result;
 use kit::flags::with_flags;
-use kit::show::{Screen, bytes_decimal, complain, thousands};
+use kit::show::{Screen, bytes_decimal, complain, counted, only_if, thousands};
 use kit::{Checks, restart_count, short_hash};
 use shardlab::checkpoint::{Checkpoints, Resume, Writing};
 use shardlab::comm::{Comm, Reduce};
@@ -52,40 +52,29 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
     let before = all.comm.traffic();
     let resumed = training.trainer.resume(all, &which)?;
     let sent = (all.comm.traffic() - before).bytes;
-    let loaded = if all.rank0_reads {
+    let mut what_was_loaded = None;
+    if all.rank0_reads {
         let rejected = resumed.as_ref().map_or(0, |resumed| resumed.rejected.len());
-        Some(loaded(job, all, sent, rejected)?)
-    } else {
-        None
-    };
-    let from = resumed
-        .as_ref()
-        .map(|resumed| resumed.step)
-        .or((restart_count() > 0).then_some(0));
+        what_was_loaded = Some(loaded(job, all, sent, rejected)?);
+    }
+    let from = resumed.as_ref().map(|resumed| resumed.step);
+    let from = from.or((restart_count() > 0).then_some(0));
     let say = |label: &str, text: String| {
         if first {
             job.screen.say(job.screen.row(label, &text));
         }
     };
-    say(
-        "save",
-        format!("every {} steps to {dir}; the newest {} stay", job.flags.save_every, all.keep),
-    );
+    let every = job.flags.save_every;
+    say("save", format!("every {every} steps to {dir}; the newest {} stay", all.keep));
     match &resumed {
         Some(resumed) => {
             for error in &resumed.rejected {
                 say("rejected", with_flags(&error.what));
             }
-            let done = if resumed.step < job.config.steps {
-                ""
-            } else {
-                ": no step is left to train"
-            };
-            say(
-                "resumed",
-                format!("after step {}, from {}{done}", resumed.step, resumed.folder.display()),
-            );
-            if let Some(loaded) = loaded {
+            let done = only_if(resumed.step >= job.config.steps, ": no step is left to train");
+            let folder = resumed.folder.display();
+            say("resumed", format!("after step {}, from {folder}{done}", resumed.step));
+            if let Some(loaded) = what_was_loaded {
                 say("loaded", loaded);
             }
             for change in &resumed.changes {
@@ -130,8 +119,7 @@ fn loaded(job: &Job, all: &Checkpoints, sent: u64, rejected: usize) -> Result<St
     let also = if rejected > 0 { "; also of those rejected" } else { "" };
     let others = match all.comm.size() - 1 {
         0 => return Ok(format!("rank 0 read {here}, and is the only rank")),
-        1 => "1 rank".to_string(),
-        others => format!("{others} ranks"),
+        others => counted(others, "rank", "ranks"),
     };
     Ok(format!(
         "rank 0 read {here} ({of}{also}), and {how} {sent} to {others}, which read {elsewhere}"
@@ -231,11 +219,7 @@ fn kill(job: &Job, comm: &Comm) -> Result<()> {
     if let (Some(rank), Some(step)) = (kill_rank, at_step)
         && rank == comm.rank()
     {
-        let others = if is_mpi() {
-            ""
-        } else {
-            ", and with it all ranks: they are its threads"
-        };
+        let others = only_if(!is_mpi(), ", and with it all ranks: they are its threads");
         complain(&format!("rank {rank} kills its process before step {step}{others}"));
         kill_this_process();
     }

@@ -69,14 +69,11 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool, checks: &mut Checks) ->
         return Ok(());
     }
 
-    screen.say(
-        screen.row("fp16", "parameters' gradients are rounded; activations and theirs stay f32"),
-    );
+    let words = "parameters' gradients are rounded; activations and theirs stay f32";
+    screen.say(screen.row("fp16", words));
     log(screen, &steps);
-    let points = steps
-        .iter()
-        .zip(1..)
-        .map(|(step, number)| (f64::from(number), step.scale.log2()));
+    let points = steps.iter().zip(1..);
+    let points = points.map(|(step, number)| (f64::from(number), step.scale.log2()));
     let plot = Plot::new("log2 of the loss scale", "step").series(Series::line("scale", points));
     screen.say(format!("\n{}\n", plot.height(6).render(screen)));
     screen.say(rules(screen));
@@ -156,10 +153,9 @@ fn rules(screen: &Screen) -> String {
     let exponents = |rule: ScalerRule| -> Vec<String> {
         let initial = 2f64.powi(16);
         let mut scaler = LossScaler::new(ScalerConfig { initial, window: 4, ..rule.defaults() });
-        let after = |step| {
-            scaler
-                .update(step == 'i')
-                .map_or("end".into(), |()| scaler.scale().log2().to_string())
+        let after = |step| match scaler.update(step == 'i') {
+            Ok(()) => scaler.scale().log2().to_string(),
+            Err(_) => "end".into(),
         };
         STEPS.chars().map(after).collect()
     };
@@ -198,11 +194,8 @@ fn changes_no_bit(job: &Job, comm: &Comm, clip: f64, clip_first: bool) -> Result
         let mut trainer = SkippingTrainer::new(job.begin(comm)?, &job.corpus.train);
         trainer.training.config.clip = clip;
         // The scale grows during these steps.
-        let config = ScalerConfig {
-            initial: 2f64.powi(16),
-            window: 2,
-            ..ScalerRule::Megatron.defaults()
-        };
+        let defaults = ScalerRule::Megatron.defaults();
+        let config = ScalerConfig { initial: 2f64.powi(16), window: 2, ..defaults };
         trainer.scaler = scaled.then(|| LossScaler::new(config));
         for _ in 0..5 {
             step(&mut trainer, clip_first)?;

@@ -22,11 +22,9 @@ use std::time::Instant;
 const SAVES: usize = 7;
 
 /// The run with a model whose state is large enough to measure.
-pub fn larger(config: &Config) -> Config {
-    Config {
-        shape: ModelShape { layers: 4, heads: 8, embd: 384, ..config.shape },
-        ..config.clone()
-    }
+pub fn larger(config: Config) -> Config {
+    let shape = ModelShape { layers: 4, heads: 8, embd: 384, ..config.shape };
+    Config { shape, ..config }
 }
 
 /// Measures both kinds of saves. All ranks call it.
@@ -86,24 +84,20 @@ pub fn stall(job: &Job, comm: &Comm, checks: &mut Checks) -> Result<()> {
         row("step without a save", &step),
         row("step while the copy is written", &slow),
     ];
-    screen.say(screen.row(
-        "state",
-        &format!("{} per rank, saved {SAVES} times each way", bytes_decimal(at_once.len() as f64)),
-    ));
+    let state = bytes_decimal(at_once.len() as f64);
+    screen.say(screen.row("state", &format!("{state} per rank, saved {SAVES} times each way")));
     screen.say(format!("\n{}\n", table(screen, &["", "median", "least", "most"], &rows)));
     let wait = median(&blocking);
     let short = median(&pause);
     let cost = (median(&slow) - median(&step)) * median(&meanwhile);
-    screen.say(screen.row(
-        "stall",
-        &format!(
-            "{} instead of {}: {:.1} times shorter. The steps meanwhile took {} longer in all.",
-            screen.seconds(short),
-            screen.seconds(wait),
-            wait / short,
-            screen.seconds(cost.max(0.0))
-        ),
-    ));
+    let stall = format!(
+        "{} instead of {}: {:.1} times shorter. The steps meanwhile took {} longer in all.",
+        screen.seconds(short),
+        screen.seconds(wait),
+        wait / short,
+        screen.seconds(cost.max(0.0))
+    );
+    screen.say(screen.row("stall", &stall));
     screen.say("");
     let size = format!("{} bytes", kit::show::thousands(at_once.len() as u64));
     checks.check(

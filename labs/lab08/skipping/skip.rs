@@ -40,38 +40,23 @@ impl Ranges {
                 return refuse(what, help);
             };
             if let Some(wrong) = [first, last].into_iter().find(|&end| end < 1) {
-                return refuse(
-                    format!("{first} {last}: there is no step {wrong}"),
-                    "count steps from 1".to_string(),
-                );
+                let what = format!("{first} {last}: there is no step {wrong}");
+                return refuse(what, "count steps from 1".to_string());
             }
             if last < first {
                 let what = format!("{first} {last}: this range ends before it begins");
-                return refuse(
-                    what,
-                    format!("give the smaller number first: {FLAG} {last} {first}"),
-                );
+                let help = format!("give the smaller number first: {FLAG} {last} {first}");
+                return refuse(what, help);
             }
             ranges.push(first as usize..=last as usize);
         }
         ranges.sort_by_key(|range| *range.start());
         for pair in ranges.windows(2) {
-            let a = &pair[0];
-            let b = &pair[1];
-            if b.start() <= a.end() {
-                let what = format!(
-                    "{} {} {} {}: these ranges overlap",
-                    a.start(),
-                    a.end(),
-                    b.start(),
-                    b.end()
-                );
-                let joined = format!(
-                    "give one range for both: {FLAG} {} {}",
-                    a.start(),
-                    a.end().max(b.end())
-                );
-                return refuse(what, joined);
+            let (a, b) = (pair[0].start(), pair[0].end());
+            let (c, d) = (pair[1].start(), pair[1].end());
+            if c <= b {
+                let what = format!("{a} {b} {c} {d}: these ranges overlap");
+                return refuse(what, format!("give one range for both: {FLAG} {a} {}", b.max(d)));
             }
         }
         Ok(Ranges(ranges))
