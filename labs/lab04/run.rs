@@ -30,11 +30,8 @@ pub fn run(mut args: Args) -> Result<()> {
     if alone.is_none() && args.show != Some(Show::Timeline) {
         default_to_many_small_blocks(&mut args.train.model, &mut args.zero);
     }
-    let steps = if alone.is_some() {
-        args.steps
-    } else {
-        args.steps.or(Some(6))
-    };
+    let few = Some(6).filter(|_| alone.is_none());
+    let steps = args.steps.or(few);
     args.train.take(&strategy);
     let config = args.train.resolve(strategy.data, steps, &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;

@@ -55,9 +55,8 @@ pub fn check_norms(checks: &mut Checks, screen: &Screen, all: &[Measured], clip:
     let norms = || all.iter().flat_map(|measured| measured.norms.iter().copied());
     // Stages may add up in different orders.
     let of_all_ranks = vec![expected; all[0].norms.len()];
-    let sound = all
-        .iter()
-        .all(|measured| largest_relative_difference(&measured.norms, &of_all_ranks) < 0.01);
+    let off = |one: &Measured| largest_relative_difference(&one.norms, &of_all_ranks);
+    let sound = all.iter().all(|one| off(one) < 0.01);
     let result = if sound {
         format!("{expected:.4}")
     } else {
@@ -111,11 +110,9 @@ pub fn check_memory(
         );
     }
     if let Some(limit) = limit {
-        let most = all
-            .iter()
-            .map(|t| t.held.parameters + t.held.gradients + t.held.optimizer)
-            .max()
-            .unwrap_or(0);
+        let held = all.iter().map(|one| &one.held);
+        let held = held.map(|held| held.parameters + held.gradients + held.optimizer);
+        let most = held.max().unwrap_or(0);
         let result = format!("{:.2} of {limit} MB", most as f64 / 1e6);
         checks.check(
             most as f64 <= limit * 1e6,

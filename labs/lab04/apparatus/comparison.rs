@@ -14,13 +14,7 @@ use shardlab::plan::{BytesEach, zero_volumes};
 /// bars have one scale, and show what a rank holds of the whole.
 pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
     let psi = if screen.ascii { "P" } else { "Ψ" };
-    let mark = |measured, predicted| {
-        if agree(measured, predicted) {
-            screen.tick()
-        } else {
-            screen.cross()
-        }
-    };
+    let mark = |measured, predicted| screen.verdict(agree(measured, predicted));
     let BytesEach { parameter, gradient, optimizer } = job.bytes_each();
     let mixed = parameter != gradient;
     let wholes = [parameter, gradient, optimizer].map(|bytes| (bytes * job.numel) as f64);
@@ -42,16 +36,11 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
             .sum();
         let terms = [(whole, ""), (parameter + gradient + optimizer - whole, "/n")];
         let terms = terms.into_iter().filter(|&(bytes, _)| bytes > 0);
-        cells.push(
-            terms
-                .map(|(bytes, per)| format!("{bytes} {psi}{per}"))
-                .collect::<Vec<_>>()
-                .join(" + "),
-        );
-        let offloaded = measured.offloaded() as f64;
-        cells.extend(job.offloaded.map(|_| bytes_decimal(offloaded)));
-        let temporary = measured.held.peak_buffers as f64;
-        cells.extend([bytes_decimal(temporary), bytes_decimal(holds - offloaded + temporary)]);
+        let terms: Vec<String> = terms.map(|(bytes, per)| format!("{bytes} {psi}{per}")).collect();
+        cells.push(terms.join(" + "));
+        cells.extend(job.offloaded.map(|_| bytes_decimal(measured.offloaded() as f64)));
+        cells.push(bytes_decimal(measured.held.peak_buffers as f64));
+        cells.push(bytes_decimal(measured.in_all(job)));
         let volumes = zero_volumes(stage, job.micro_steps as u64);
         // In numbers, or where they have several sizes in bytes per parameter.
         let each = if mixed { 1 } else { parameter };
@@ -61,11 +50,8 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
             0 => gradient * volumes.total(),
             _ => gradient * volumes.reduced + parameter * volumes.gathered,
         };
-        cells.push(format!(
-            "{} {}",
-            bytes_decimal(measured.sent),
-            mark(measured.sent, measured.formula)
-        ));
+        let sent_as_said = mark(measured.sent, measured.formula);
+        cells.push(format!("{} {sent_as_said}", bytes_decimal(measured.sent)));
         cells.push(format!("{} {psi}", significant(numbers, 3)));
         cells.push(format!("{formula}(n-1)/n {psi}"));
         cells
@@ -78,11 +64,7 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
     let stages: Vec<Stage> = all.iter().map(|measured| measured.stage).collect();
     let mut columns: Vec<Vec<String>> = all.iter().map(column).collect();
     // What a stage saves, and what it costs.
-    let in_all = |measured: &Measured| {
-        let temporary = measured.held.peak_buffers as f64;
-        measured.holds(job).0 - measured.offloaded() as f64 + temporary
-    };
-    let saves: Vec<f64> = all.iter().map(in_all).collect();
+    let saves: Vec<f64> = all.iter().map(|measured| measured.in_all(job)).collect();
     let costs: Vec<f64> = all.iter().map(|measured| measured.sent).collect();
     let takeaway = [("in all", saves), ("sends", costs)];
     let bold = takeaway.each_ref().map(|(name, _)| screen.bold(name));

@@ -39,12 +39,9 @@ impl ComputedStep {
 
     /// The processor waits until `ready`.
     fn wait(&mut self, ready: f64) {
-        let now = self.seconds();
-        self.processor.push(Interval {
-            activity: Activity::WAITING,
-            start: now,
-            end: ready.max(now),
-        });
+        let start = self.seconds();
+        let end = ready.max(start);
+        self.processor.push(Interval { activity: Activity::WAITING, start, end });
     }
 
     fn compute(&mut self, unit: usize, activity: Activity, seconds: f64) {
@@ -109,12 +106,8 @@ pub fn zero_step(
             }
             let next_unit = uses[next].0;
             let ready = step.seconds().max(arrived[i]);
-            arrived[next] = step.carry(
-                next_unit,
-                A::GATHER,
-                ready,
-                seconds(Collective::AllGather, size(next_unit)),
-            );
+            let takes = seconds(Collective::AllGather, size(next_unit));
+            arrived[next] = step.carry(next_unit, A::GATHER, ready, takes);
             started += 1;
         }
         step.wait(arrived[i]);

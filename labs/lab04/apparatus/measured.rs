@@ -69,12 +69,15 @@ impl Measured {
             .fold((0.0, 0.0), |(measured, predicted), row| (measured + row.1, predicted + row.2))
     }
 
+    /// Bytes in the rank's own memory, with the most of its buffers.
+    pub fn in_all(&self, job: &Job) -> f64 {
+        self.holds(job).0 - self.offloaded() as f64 + self.held.peak_buffers as f64
+    }
+
     /// Whether all that the rank held and sent is what the formulas say.
     pub fn matches_formula(&self, job: &Job) -> bool {
-        self.beside_formula(job)
-            .iter()
-            .all(|&(_, measured, predicted)| agree(measured, predicted))
-            && agree(self.sent, self.formula)
+        let agrees = |&(_, measured, predicted): &(_, f64, f64)| agree(measured, predicted);
+        self.beside_formula(job).iter().all(agrees) && agree(self.sent, self.formula)
     }
 }
 

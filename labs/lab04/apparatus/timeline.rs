@@ -45,24 +45,16 @@ pub fn computed_step(
     let tokens = batch * shape.block;
     let with = |prefetch: usize| zero_step(stage, shape, tokens, SPEED, prefetch as u64, seconds);
     let in_words = |step: &ComputedStep| {
-        format!(
-            "{}, {} of it waiting",
-            screen.seconds(step.seconds()),
-            screen.seconds(step.waiting())
-        )
+        let waiting = screen.seconds(step.waiting());
+        format!("{}, {waiting} of it waiting", screen.seconds(step.seconds()))
     };
     let step = with(zero.prefetch_bucket);
     let mut text = in_words(&step);
     let mut ends = vec![step.seconds()];
     let mut rows = vec![("computes".to_string(), step.processor), ("link".to_string(), step.link)];
     // The token table is too small to be seen.
-    rows.extend(
-        step.units
-            .into_iter()
-            .enumerate()
-            .skip(1)
-            .map(|(i, row)| (format!("blocks.{}", i - 1), row)),
-    );
+    let blocks = step.units.into_iter().skip(1).enumerate();
+    rows.extend(blocks.map(|(i, row)| (format!("blocks.{i}"), row)));
     if stage == 3 && zero.prefetch_bucket > 0 {
         let without = with(0);
         text = format!("with prefetch {text}; without prefetch {}", in_words(&without));
@@ -88,8 +80,6 @@ pub fn computed_step(
         }
         _ => "",
     };
-    (
-        Timeline { title, rows, marks, axis: "time" },
-        format!("A step takes {text}.{tied}"),
-    )
+    let words = format!("A step takes {text}.{tied}");
+    (Timeline { title, rows, marks, axis: "time" }, words)
 }
