@@ -122,37 +122,27 @@ fn compare(lab: &Lab, group: &Comm, checks: &mut Checks) -> Result<()> {
 }
 
 /// Trains the model that each tensor group shares, with ZeRO in each data group.
-fn train_in_full(lab: &Lab, world: &Comm, eval: &EvalConfig, checks: &mut Checks) -> Result<()> {
+fn train_in_full(lab: &Lab, comm: &Comm, eval: &EvalConfig, checks: &mut Checks) -> Result<()> {
     let Lab { args, strategy, config, zero, corpus, run, .. } = lab;
     let screen = &run.screen;
     let how = (strategy, zero);
     let same_as_one_rank =
-        parity::same_as_one_rank(world, screen, config, how, &corpus.train, false)?;
-    let rates = Rates { ranks: world.size(), ..Rates::of(config, lab.peak) };
-    let mut journal = Journal::new(world, screen, rates, eval.due, Some(&args.log))?;
+        parity::same_as_one_rank(comm, screen, config, how, &corpus.train, false)?;
+    let rates = Rates { ranks: comm.size(), ..Rates::of(config, lab.peak) };
+    let mut journal = Journal::new(comm, screen, rates, eval.due, Some(&args.log))?;
     let save_to = run.save_to();
     let init_from = args.train.model.init_from.as_deref();
-    let evaluator = Evaluator {
-        config,
-        eval,
-        corpus,
-        screen,
-        comm: world,
-        save_to,
-        init_from,
-    };
-    let mut training = Setup::new(config, strategy)
-        .zero(zero.clone())
-        .init_from(init_from)
-        .begin(world)?;
+    let evaluator = Evaluator { config, eval, corpus, screen, comm, save_to, init_from };
+    let setup = Setup::new(config, strategy).zero(zero.clone()).init_from(init_from);
+    let mut training = setup.begin(comm)?;
     let mut symptoms = Symptoms::default(); // tensor ranks draw the same
     evaluator.train(&mut training, &mut journal, &mut symptoms)?;
     journal.expect(apparatus::expected_bytes(&mut training));
     journal.show(!zero.overlap || args.run.comm.link.is_some())?;
     let seconds = training.tensor.group().traffic().seconds;
-    let hashes = training.whole(|whole| train::all_hashes(world, &whole.params))?;
+    let hashes = training.whole(|whole| train::all_hashes(comm, &whole.params))?;
     let drawn = symptoms.drawn_by_all(training.mesh.group(Axis::Data))?;
-    if world.rank() != 0 {
+    if comm.rank() != 0 {
         return Ok(());
     }
     let text = format!("{} in the tensor group's collectives", screen.seconds(seconds));

@@ -18,13 +18,6 @@ const ROUNDS: usize = 3;
 /// A network between cheap nodes, where no flag names one: 1 Gbit/s.
 const SLOW: Link = Link { latency: 50e-6, bandwidth: 125e6 };
 
-/// How ranks divide the work.
-#[derive(Clone, Copy)]
-struct Way {
-    name: &'static str,
-    strategy: Strategy,
-}
-
 /// The best round of a way: seconds of a step, the share of it in communication calls, and the
 /// bytes that a rank sends.
 #[derive(Clone, Copy)]
@@ -49,13 +42,10 @@ pub fn benchmark(
 ) -> Result<()> {
     let tensor = Strategy { tensor: ranks, ..Strategy::SINGLE };
     let ways = [
-        Way { name: "1 rank", strategy: Strategy::SINGLE },
-        Way { name: "TP", strategy: tensor },
-        Way {
-            name: "TP + SP",
-            strategy: Strategy { sequence: true, ..tensor },
-        },
-        Way { name: "DDP", strategy: Strategy::data(ranks, Stage::Ddp) },
+        ("1 rank", Strategy::SINGLE),
+        ("TP", tensor),
+        ("TP + SP", Strategy { sequence: true, ..tensor }),
+        ("DDP", Strategy::data(ranks, Stage::Ddp)),
     ];
     let slow = link.unwrap_or(SLOW);
     let links = if launch::is_mpi() {
@@ -67,10 +57,10 @@ pub fn benchmark(
     let mut best = vec![vec![Speed::NONE; ways.len()]; links.len()];
     for _ in 0..ROUNDS {
         for (link, best) in links.iter().zip(&mut best) {
-            for (way, best) in ways.iter().zip(best) {
+            for ((_, strategy), best) in ways.iter().zip(best) {
                 let options = Options { link: *link, ..Options::default() };
                 let all = launch::run_with(ranks, &options, |comm| {
-                    speed(&comm, *way, config, &corpus.train)
+                    speed(&comm, strategy, config, &corpus.train)
                 })?;
                 if all[0].seconds < best.seconds {
                     *best = all[0];
@@ -78,18 +68,18 @@ pub fn benchmark(
             }
         }
     }
-    let tokens = |way: &Way, speed: &Speed| {
-        (way.strategy.data * config.batch * config.shape.block) as f64 / speed.seconds
+    let tokens = |strategy: &Strategy, speed: &Speed| {
+        (strategy.data * config.batch * config.shape.block) as f64 / speed.seconds
     };
     if launch::is_first_process() {
         // A speed-up that other programs made is none.
         let busy = watch.row(screen, ranks);
         for (link, best) in links.iter().zip(&best) {
-            let one = tokens(&ways[0], &best[0]);
-            let row = |(way, speed): (&Way, &Speed)| {
-                let tps = tokens(way, speed);
+            let one = tokens(&Strategy::SINGLE, &best[0]);
+            let row = |((name, strategy), speed): (&(&str, Strategy), &Speed)| {
+                let tps = tokens(strategy, speed);
                 [
-                    way.name.to_string(),
+                    name.to_string(),
                     thousands(tps as u64),
                     if busy.is_none() {
                         format!("{:.2} x", tps / one)
@@ -116,14 +106,13 @@ pub fn benchmark(
 }
 
 /// Some steps of one way. With one rank, the others wait.
-fn speed(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Speed> {
-    let strategy = way.strategy;
+fn speed(comm: &Comm, strategy: &Strategy, config: &Config, text: &[u32]) -> Result<Speed> {
     let alone = strategy.ranks() == 1;
     let world = if alone { Comm::alone() } else { comm.clone() };
     let mut speed = Speed::NONE;
     if !alone || comm.rank() == 0 {
-        let config = config.under(&strategy);
-        let mut training = Training::new(&config, &strategy, &world)?;
+        let config = config.under(strategy);
+        let mut training = Training::new(&config, strategy, &world)?;
         // The first step allocates.
         for step in 0..=config.steps {
             world.labelled("step").barrier()?;

@@ -92,26 +92,28 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
         "ranks dropped what one rank does not drop",
     );
 
-    let first = |measured: &Measured| (measured.losses[0] - one.losses[0]).abs() / one.losses[0];
-    let sound = shared.iter().all(|measured| first(measured) < ROUNDING);
-    checks.check(
-        sound,
-        &format!("the first loss is one rank's, within {}", apart(ROUNDING)),
-        &format!("off by {}", each(&|measured| apart(first(measured)))),
+    let mut within = |what: &str, bound: f64, off: &dyn Fn(&Measured) -> f64, otherwise: &str| {
+        let sound = shared.iter().all(|measured| off(measured) < bound);
+        let claim = format!("{what} one rank's, within {}", apart(bound));
+        let found = format!("off by {}", each(&|measured| apart(off(measured))));
+        checks.check(sound, &claim, &found, otherwise);
+    };
+    within(
+        "the first loss is",
+        ROUNDING,
+        &|measured| (measured.losses[0] - one.losses[0]).abs() / one.losses[0],
         "the forward pass differs from the unsharded model's",
     );
-    let sound = shared.iter().all(|measured| measured.gradients < ROUNDING);
-    checks.check(
-        sound,
-        &format!("every gradient is one rank's, within {}", apart(ROUNDING)),
-        &format!("off by {}", each(&|measured| apart(measured.gradients))),
+    within(
+        "every gradient is",
+        ROUNDING,
+        &|measured| measured.gradients,
         "gradients differ from the unsharded model's",
     );
-    let sound = shared.iter().all(|measured| measured.losses_apart < DRIFT);
-    checks.check(
-        sound,
-        &format!("{} steps: losses are one rank's, within {}", one.losses.len(), apart(DRIFT)),
-        &format!("off by {}", each(&|measured| apart(measured.losses_apart))),
+    within(
+        &format!("{} steps: losses are", one.losses.len()),
+        DRIFT,
+        &|measured| measured.losses_apart,
         "the ranks trained a different model",
     );
 

@@ -46,17 +46,11 @@ fn drawings() -> [Matrices<'static>; 2] {
             columns(&y, everywhere),
         ]
     };
-    let heads = |after| vec![("X", ""), ("A", "·"), ("Y, computed", "="), (after, "→")];
-    [
-        Matrices {
-            heads: heads("all-gather"),
-            ranks: (0..RANKS).map(by_columns).collect(),
-        },
-        Matrices {
-            heads: heads("all-reduce"),
-            ranks: (0..RANKS).map(by_rows).collect(),
-        },
-    ]
+    let drawing = |after, by: &dyn Fn(usize) -> Vec<Matrix>| Matrices {
+        heads: vec![("X", ""), ("A", "·"), ("Y, computed", "="), (after, "→")],
+        ranks: (0..RANKS).map(by).collect(),
+    };
+    [drawing("all-gather", &by_columns), drawing("all-reduce", &by_rows)]
 }
 
 const WORDS: [&str; 2] = [
