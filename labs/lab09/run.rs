@@ -108,14 +108,8 @@ fn one_rank(lab: &Lab, world: &Comm, checks: &mut Checks) -> Result<()> {
     for (i, job) in args.to.iter().enumerate() {
         let again = folders(i + 1);
         runs.push(part_of(world, job, |comm| {
-            apparatus::resume(
-                comm,
-                job,
-                &config(job),
-                text,
-                (&universal, &again),
-                args.broken == Some(Break::FirstData),
-            )
+            let forgets = args.broken == Some(Break::FirstData);
+            apparatus::resume(comm, job, &config(job), text, (&universal, &again), forgets)
         })?);
     }
     if world.rank() != 0 {
@@ -207,11 +201,8 @@ fn check(
 ) {
     let numel = lab.config.shape.parameters();
     let jobs = lab.args.to.len();
-    let whole: usize = saved
-        .parameters
-        .values()
-        .map(|parameter| parameter.shape.iter().product::<usize>())
-        .sum();
+    let sizes = saved.parameters.values().map(|one| one.shape.iter().product::<usize>());
+    let whole: usize = sizes.sum();
     let merged = format!("{} = {}", thousands(whole as u64), thousands(numel));
     checks.check(
         whole as u64 == numel,

@@ -84,16 +84,12 @@ impl Incident {
 
     /// Writes the files of all ranks below `dir`, reads them, and converts them.
     pub fn run(self, dir: &Path) -> Result<Converted, BadInput> {
-        let rule = if self.recorded == Recorded::OnEach {
-            "each"
-        } else {
-            "last"
-        };
-        let input = dir
-            .join(format!("ws{}_stage{}_{rule}", self.ranks, self.stage))
-            .join("global_step95600");
+        let last_rank_only = self.recorded == Recorded::OnTheLast;
+        let rule = if last_rank_only { "last" } else { "each" };
+        let job = dir.join(format!("ws{}_stage{}_{rule}", self.ranks, self.stage));
+        let input = job.join("global_step95600");
         let example = Example {
-            last_rank_only: self.recorded == Recorded::OnTheLast,
+            last_rank_only,
             step: 95_600.0,
             ..Example::new(self.stage, self.ranks, self.groups().into())
         };
@@ -174,10 +170,8 @@ impl Converted {
     pub fn stops(&self) -> Option<(usize, usize)> {
         let too_long =
             |groups: &Vec<Slice>| groups.iter().position(|slice| slice.padding > slice.numel);
-        self.slices
-            .iter()
-            .enumerate()
-            .find_map(|(rank, groups)| Some((rank, too_long(groups)?)))
+        let mut ranks = self.slices.iter().enumerate();
+        ranks.find_map(|(rank, groups)| Some((rank, too_long(groups)?)))
     }
 
     /// How a converter that strips ends, in the words of PyTorch.
@@ -207,10 +201,8 @@ impl Converted {
     fn wrong(&self, job: Incident) -> Vec<usize> {
         let flats = job.flats();
         let wrong = |rank: &usize| {
-            self.slices[*rank]
-                .iter()
-                .zip(&flats)
-                .any(|(slice, flat)| slice.padding != flat.padding(*rank))
+            let mut groups = self.slices[*rank].iter().zip(&flats);
+            groups.any(|(slice, flat)| slice.padding != flat.padding(*rank))
         };
         (0..self.slices.len()).filter(wrong).collect()
     }
@@ -299,11 +291,9 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
         clear += old.clear(job);
         same += equal;
         all += files;
-        right += if new.wrong(each).is_empty() {
-            new.stripped().0
-        } else {
-            0
-        };
+        if new.wrong(each).is_empty() {
+            right += new.stripped().0;
+        }
     }
     let files = 2 * FAILED.ranks;
     checks.check_all(

@@ -21,11 +21,8 @@ pub fn losses(
     let mut rows =
         vec![[&[undisturbed, String::new()][..], &ends(first), &[String::new()]].concat()];
     for Resumed { job, run, same } in resumed {
-        let state = if *same {
-            format!("bitwise {}", screen.tick())
-        } else {
-            format!("differ {}", screen.cross())
-        };
+        let state = if *same { "bitwise" } else { "differ" };
+        let state = format!("{state} {}", screen.verdict(*same));
         let difference = if run.has_bits_of(first) {
             "0: the same bits".to_string()
         } else {

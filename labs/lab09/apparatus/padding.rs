@@ -71,27 +71,18 @@ pub fn plots(screen: &Screen) -> String {
         let first =
             failing.first().map_or(String::new(), |first| format!(", the first is {first}"));
         let verdict = |ranks| {
-            if fails(Flat { numel, ranks }) {
+            let verdict = if fails(Flat { numel, ranks }) {
                 "fails"
             } else {
                 "does not"
-            }
+            };
+            format!("{ranks} {verdict}")
         };
-        let others: Vec<String> = [48, 144, 216, 768]
-            .iter()
-            .map(|&ranks| format!("{ranks} {}", verdict(ranks)))
-            .collect();
-        let counted = format!(
-            "{} of 1,024 numbers of ranks fail{first}. {}.",
-            failing.len(),
-            others.join(", ")
-        );
+        let others = [48, 144, 216, 768].map(verdict).join(", ");
+        let counted = format!("{} of 1,024 numbers of ranks fail{first}. {others}.", failing.len());
         let title = title(model, numel);
-        format!(
-            "{}\n{}",
-            plot(&title, numel, 1).height(10).render(screen),
-            screen.wrap(&counted, 2)
-        )
+        let plot = plot(&title, numel, 1).height(10).render(screen);
+        format!("{plot}\n{}", screen.wrap(&counted, 2))
     };
     SOURCES.map(one).join("\n\n")
 }
