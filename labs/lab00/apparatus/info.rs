@@ -2,7 +2,7 @@
 
 use crate::job::Job;
 use crate::job::line::{Launcher, quote};
-use crate::job::session::{self, Session};
+use crate::job::session;
 use anyhow::Result;
 use kit::place::{Place, Seat};
 use kit::show::Screen;
@@ -55,12 +55,11 @@ pub fn show(
     let hosts: Vec<(String, String)> = numbered
         .map(|(i, host)| (format!("[host:{i}] - "), host.name.clone()))
         .collect();
-    let Session { user, time } = Session::here();
     let mut session = vec![
-        ("USER=", user),
+        ("USER=", session::user()),
         ("MACHINE=", job.machine.clone()),
         ("HOST=", places[0].host.clone()),
-        ("TSTAMP=", time),
+        ("TSTAMP=", session::local_time()),
     ];
     session.extend(saved.map(|saved| ("jobenv_file: ", saved)));
     block(screen, "[JOB]", &session);

@@ -11,27 +11,15 @@ use shardlab::error::{BadInput, printable};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Who and when. The sources' launcher prints it first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Session {
-    pub user: String,
-    /// Year, month, day, hours with minutes and seconds, in local time: `2024-10-26-094841`.
-    pub time: String,
+/// This process's user.
+pub fn user() -> String {
+    let names = ["USER", "LOGNAME"].map(|name| std::env::var(name).ok());
+    let known = names.into_iter().flatten().find(|name| !name.is_empty());
+    known.map_or_else(|| "unknown".to_string(), |name| printable(&name))
 }
 
-impl Session {
-    /// This process's user, now.
-    pub fn here() -> Session {
-        let name = ["USER", "LOGNAME"].map(|name| std::env::var(name).ok());
-        let known = name.into_iter().flatten().find(|name| !name.is_empty());
-        Session {
-            user: known.map_or_else(|| "unknown".to_string(), |name| printable(&name)),
-            time: local_time(),
-        }
-    }
-}
-
-fn local_time() -> String {
+/// Year, month, day, hours with minutes and seconds, in local time: `2024-10-26-094841`.
+pub fn local_time() -> String {
     // SAFETY: both calls write only what they are given, and a `tm` of zeros is a valid one.
     let now = unsafe {
         let seconds = libc::time(std::ptr::null_mut());

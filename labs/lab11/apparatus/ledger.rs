@@ -19,13 +19,8 @@ const DAY: f64 = 24.0 * HOUR;
 /// had 419 (arXiv 2407.21783, section 3.3.4).
 const HOURS_TO_A_FAILURE: f64 = 54.0 * 24.0 * 16_384.0 / 419.0;
 
-/// A line of a page: a figure, and how it comes about.
-struct Line {
-    page: &'static str,
-    what: String,
-    how: String,
-    figure: String,
-}
+/// A line of a page: what it is, how it comes about, and the figure.
+type Line = (&'static str, [String; 3]);
 
 fn line(
     page: &'static str,
@@ -33,12 +28,7 @@ fn line(
     how: impl Into<String>,
     figure: impl Into<String>,
 ) -> Line {
-    Line {
-        page,
-        what: what.into(),
-        how: how.into(),
-        figure: figure.into(),
-    }
+    (page, [what.into(), how.into(), figure.into()])
 }
 
 /// The lines of a page, or all of them.
@@ -56,7 +46,7 @@ pub fn ledger(
     let mut lines = ledger.of_replicas();
     lines.extend(ledger.of_axes());
     lines.extend(ledger.of_a_run());
-    let mut pages: Vec<&str> = lines.iter().map(|line| line.page).collect();
+    let mut pages: Vec<&str> = lines.iter().map(|(page, _)| *page).collect();
     pages.dedup();
     if let Some(page) = page.filter(|page| !pages.contains(page)) {
         return Err(BadInput::new(
@@ -69,7 +59,7 @@ pub fn ledger(
     let mut text = format!("  The ledger: {name} on {devices} x {device}");
     for shown in pages.into_iter().filter(|shown| page.is_none_or(|page| page == *shown)) {
         text += &format!("\n\n  {}", screen.bold(shown));
-        for Line { what, how, figure, .. } in lines.iter().filter(|line| line.page == shown) {
+        for (_, [what, how, figure]) in lines.iter().filter(|(page, _)| *page == shown) {
             text += format!("\n    {what:<25}  {how:<29}  {figure}").trim_end();
         }
     }
