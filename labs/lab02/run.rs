@@ -98,14 +98,9 @@ fn introduce(lab: &Lab) {
     run.heading(None);
     report::ranks(screen, config.ranks);
     let arrow = if screen.ascii { " -> " } else { " → " };
-    let widths = config
-        .widths()
-        .iter()
-        .map(|&n| thousands(n as u64))
-        .collect::<Vec<_>>()
-        .join(arrow);
+    let widths: Vec<String> = config.widths().iter().map(|&n| thousands(n as u64)).collect();
     let parameters = thousands(config.parameters() as u64);
-    let model = format!("linear, {widths}: {parameters} parameters");
+    let model = format!("linear, {}: {parameters} parameters", widths.join(arrow));
     run.row("model", &model);
     let steps = format!(
         "{} of {} x {} samples, {} of them warm-up; Adam, lr {}",

@@ -63,19 +63,14 @@ pub fn count(comm: &Comm, way: Way) -> Result<Count> {
 pub fn show(screen: &Screen, counts: &[&Count]) -> String {
     let row = |count: &&Count| {
         let [rounds, messages, bytes] = count.most;
-        let mark = match &count.formula {
-            Some(_) if count.matches_formula() => screen.tick(),
-            Some(_) => screen.cross(),
-            None => String::new(),
-        };
+        let mark = count.formula.map(|_| screen.verdict(count.matches_formula()));
         let words = count.formula.map_or("no short formula for this n", |formula| formula.words);
-        let bytes = bytes_decimal(bytes as f64);
         vec![
             count.way.name().to_owned(),
             thousands(rounds),
             thousands(messages),
-            bytes,
-            format!("{words} {mark}"),
+            bytes_decimal(bytes as f64),
+            format!("{words} {}", mark.unwrap_or_default()),
         ]
     };
     table(

@@ -7,7 +7,7 @@
 use super::call::Way;
 use super::grid::{Cell, before_and_after};
 use kit::show::Screen;
-use shardlab::comm::algorithms::{self, Algorithm, Collective, Round, Task};
+use shardlab::comm::algorithms::{self, Algorithm, Collective, Task};
 use shardlab::comm::{Comm, CommError, Reduce, Result};
 
 /// This rank's group of ranks. A group has as many ranks as a picture of `collective` has room for;
@@ -146,12 +146,8 @@ pub fn rounds(comm: &Comm, screen: &Screen, way: Way) -> Result<Rounds> {
     let total = task.total_rounds();
     for number in 0..total {
         let traffic = comm.traffic();
-        algorithms::run(
-            comm,
-            task.rounds(comm.rank()).filter(|round| round.number == number),
-            &mut data,
-            Reduce::Sum,
-        )?;
+        let this = task.rounds(comm.rank()).filter(|round| round.number == number);
+        algorithms::run(comm, this, &mut data, Reduce::Sum)?;
         let traffic = comm.traffic() - traffic;
         rounds.messages += traffic.messages;
         rounds.bytes += traffic.bytes;
@@ -171,20 +167,14 @@ fn frame(
     before: &[Vec<u64>],
     after: &[Vec<u64>],
 ) -> String {
-    let rounds: Vec<Option<Round>> = (0..task.ranks)
-        .map(|rank| task.rounds(rank).find(|round| round.number == number))
-        .collect();
+    let round = |rank: usize| task.rounds(rank).find(|round| round.number == number);
     let sent = |rank: usize, i: usize| {
-        rounds[rank]
-            .as_ref()
-            .and_then(|round| round.send.as_ref())
-            .is_some_and(|send| send.range.contains(&i))
+        let send = round(rank).and_then(|round| round.send);
+        send.is_some_and(|send| send.range.contains(&i))
     };
     let came = |rank: usize, i: usize| {
-        rounds[rank]
-            .as_ref()
-            .and_then(|round| round.recv.as_ref())
-            .is_some_and(|recv| recv.range.contains(&i))
+        let recv = round(rank).and_then(|round| round.recv);
+        recv.is_some_and(|recv| recv.range.contains(&i))
     };
     before_and_after(screen, &draw(screen, before, sent), &draw(screen, after, came))
 }

@@ -49,8 +49,7 @@ pub fn pictures(study: &Study, screen: &Screen, comm: &Comm) -> Result<()> {
                 ),
             );
             if study.all {
-                let blank = "A blank: this rank holds nothing there.";
-                screen.say(screen.wrap(blank, 2));
+                screen.say(screen.wrap("A blank: this rank holds nothing there.", 2));
             }
         }
         screen.say(format!("{}{text}", if i > 0 || study.all { "\n" } else { "" }));
@@ -119,24 +118,18 @@ pub fn rounds(study: &Study, screen: &Screen, comm: &Comm) -> Result<()> {
 pub fn costs(study: &Study, screen: &Screen, counts: &[Count]) -> Result<()> {
     let network = &study.network;
     let size = bytes_decimal((ELEMENTS * size_of::<u64>()) as f64);
-    section(
-        screen,
-        &format!("What it costs: the busiest of {} ranks, S = {size}", study.ranks),
-    );
+    let ranks = study.ranks;
+    section(screen, &format!("What it costs: the busiest of {ranks} ranks, S = {size}"));
     let shown: Vec<&Count> =
         counts.iter().filter(|count| study.ways.contains(&count.way)).collect();
     screen.say(counts::show(screen, &shown));
     section(
         screen,
-        &format!("Which is the fastest? Predicted for {} ranks on {}", study.ranks, network.name),
+        &format!("Which is the fastest? Predicted for {ranks} ranks on {}", network.name),
     );
     screen.say(screen.wrap(&predict::in_words(screen, network), 2));
-    let timings = predict::predict(
-        study.collective,
-        study.ranks,
-        &[1 << 10, 1 << 16, 1 << 20, 1 << 26],
-        network,
-    )?;
+    let sizes = [1 << 10, 1 << 16, 1 << 20, 1 << 26];
+    let timings = predict::predict(study.collective, ranks, &sizes, network)?;
     screen.say(benchmark::sizes_table(screen, &timings));
     Ok(())
 }
@@ -170,12 +163,8 @@ pub fn times(study: &Study, screen: &Screen, comm: &Comm, counts: &[Count]) -> R
             predict::compared(&predict::beside(&timings, link)?, study.ranks, launch::cores());
         screen.say(screen.row("formula", &words));
     } else if !launch::is_mpi() {
-        screen.say(
-            screen.wrap(
-                "Threads share one memory. To time them over a network: --link 100us,1GB/s",
-                2,
-            ),
-        );
+        let words = "Threads share one memory. To time them over a network: --link 100us,1GB/s";
+        screen.say(screen.wrap(words, 2));
     }
     let network = if launch::is_mpi() { "mpi" } else { "threads" };
     write(study, benchmark::json(&timings, counts, network))
@@ -207,10 +196,10 @@ pub fn predictions(study: &Study, screen: &Screen, ranks: usize) -> Result<()> {
 
 /// Writes the file that --json asks for.
 fn write(study: &Study, times: serde_json::Value) -> Result<()> {
-    let Some(path) = &study.flags.json else {
-        return Ok(());
-    };
-    output::write(path, &format!("{times:#}\n"))
+    match &study.flags.json {
+        Some(path) => output::write(path, &format!("{times:#}\n")),
+        None => Ok(()),
+    }
 }
 
 /// Shows how long ranks wait for their batches. Returns whether each rank got its own.

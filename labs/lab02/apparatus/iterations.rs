@@ -204,11 +204,9 @@ impl<'a> Iterations<'a> {
         save(&self.config.out.join("profile.txt"), &tree)?;
         save(&self.config.out.join("timeline.txt"), &timeline)?;
         if self.config.ranks > 1 {
-            report::sent(
-                self.screen,
-                self.sent,
-                &report::all_reduced(self.config.parameters(), Precision::F32, self.config.ranks),
-            );
+            let ranks = self.config.ranks;
+            let formula = report::all_reduced(self.config.parameters(), Precision::F32, ranks);
+            report::sent(self.screen, self.sent, &formula);
         }
         let files =
             format!("6 curves, profile and timeline as .txt in {}", self.config.out.display());

@@ -10,7 +10,7 @@
 
 use super::tree::{Branch, tree};
 use anyhow::Result;
-use kit::show::{Activity, Interval, Screen, Timeline, seconds};
+use kit::show::{Activity, Interval, Screen, Timeline, counted, only_if, seconds};
 use kit::{Clock, StepTimes};
 use shardlab::comm::Comm;
 use shardlab::parallel::Averaged;
@@ -29,11 +29,11 @@ pub struct Stamps {
 
 impl Stamps {
     pub fn new(clock: &Clock, averaged: &[Averaged]) -> Stamps {
-        let all_reduces = averaged
-            .iter()
-            .map(|bucket| (clock.at(bucket.start), clock.at(bucket.end)))
-            .collect();
-        Stamps { times: clock.parts, all_reduces }
+        let interval = |bucket: &Averaged| (clock.at(bucket.start), clock.at(bucket.end));
+        Stamps {
+            times: clock.parts,
+            all_reduces: averaged.iter().map(interval).collect(),
+        }
     }
 
     fn to_numbers(&self) -> impl Iterator<Item = f64> {
@@ -88,11 +88,8 @@ impl Profile {
             rank[iteration].all_reduces.get(bucket).map(|(start, end)| end - start)
         };
         let split = |(bucket, (start, end)): (usize, &(f64, f64))| {
-            let shortest = self
-                .ranks
-                .iter()
-                .filter_map(|rank| took(rank, bucket))
-                .fold(f64::INFINITY, f64::min);
+            let all = self.ranks.iter().filter_map(|rank| took(rank, bucket));
+            let shortest = all.fold(f64::INFINITY, f64::min);
             (end - start - shortest, shortest)
         };
         self.ranks[rank][iteration].all_reduces.iter().enumerate().map(split).collect()
@@ -117,11 +114,7 @@ impl Profile {
         let parts = vec![mean("waiting for other ranks", waiting), mean("reducing", reducing)];
         let all_reduce = mean("all-reduce", waiting + reducing).with(parts);
         let computing = mean("computing", times.backward - waiting - reducing);
-        let name = if self.iterations() == 1 {
-            "1 iteration".to_string()
-        } else {
-            format!("{} iterations", self.iterations())
-        };
+        let name = counted(self.iterations(), "iteration", "iterations");
         mean(&name, times.total()).with(vec![
             mean("data", times.data),
             mean("forward", times.forward),
@@ -169,18 +162,14 @@ impl Profile {
             [first, .., last] => format!("iterations {first} to {last}"),
             [] => "no iteration".to_string(),
         };
-        let some = if rows.len() < self.ranks.len() {
-            format!(", {} of {} ranks", rows.len(), self.ranks.len())
-        } else {
-            String::new()
-        };
+        let some = only_if(
+            rows.len() < self.ranks.len(),
+            format!(", {} of {} ranks", rows.len(), self.ranks.len()),
+        );
+        let rows = rows.into_iter().enumerate();
         Timeline {
             title: format!("timeline: {which}, {}{some}", seconds(begin)),
-            rows: rows
-                .into_iter()
-                .enumerate()
-                .map(|(rank, row)| (format!("rank {rank}"), row))
-                .collect(),
+            rows: rows.map(|(rank, row)| (format!("rank {rank}"), row)).collect(),
             marks,
             axis: "iter",
         }
