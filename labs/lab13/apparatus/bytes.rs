@@ -37,7 +37,7 @@ pub fn gathered(group: &Comm, rules: Experts, seed: u64) -> Result<Sent> {
     let after = group.traffic().bytes;
     let here = ExpertParallel::new(group.clone()).share(rules.count);
     let mut routed = Routed::default();
-    balance.loads().values().for_each(|load| routed += Routed::of(load, &here));
+    balance.loads().values().for_each(|load| routed.add(load, &here));
     let mut all = [&[between - before, after - between][..], &routed.to_array()].concat();
     group.all_reduce(&mut all, Reduce::Sum)?;
     let [gathered, dispatched, routed @ ..]: [u64; 6] = all[..].try_into()?;
@@ -84,6 +84,7 @@ pub fn ways(forwards: u64) -> u64 {
 pub fn table_of_bytes(screen: &Screen, sent: &Sent) -> String {
     let Sent { rules, ranks, routed, .. } = sent;
     let copies = |x: f64| format!("{x:.2}");
+    let each = |of_all: u64| copies(of_all as f64 / routed.tokens as f64);
     let bytes = |bytes: u64| bytes_decimal(bytes as f64);
     let once = ways(1) * routed.ranks * WIDTH as u64 * 4;
     let rows = vec![
@@ -96,14 +97,14 @@ pub fn table_of_bytes(screen: &Screen, sent: &Sent) -> String {
         ],
         vec![
             "library: dispatched".to_string(),
-            copies(routed.leaving_each()),
+            each(routed.leaving),
             format!("k(1-1/e) = {}", significant(even_copies(rules.top_k, *ranks), 3)),
             bytes(sent.dispatched),
             format!("{} of counts", bytes(sent.expected_dispatched()[1])),
         ],
         vec![
             "once to each rank".to_string(),
-            copies(routed.ranks_each()),
+            each(routed.ranks),
             significant(even_ranks(rules.count, rules.top_k, *ranks), 3),
             bytes(once),
             "nobody sends so here".to_string(),

@@ -222,7 +222,7 @@ impl Taken {
             seen.balancing += balance.loss() / micro_batches;
             seen.others += balance.others();
             for (name, load) in balance.loads() {
-                seen.routed += Routed::of(&load, &here);
+                seen.routed.add(&load, &here);
                 seen.dropped[0] += load.dropped();
                 if let Some(most) = most(&load) {
                     let beyond = load.copies.iter().map(|copies| copies.saturating_sub(most));

@@ -2,7 +2,7 @@
 
 use shardlab::model::Load;
 use std::collections::BTreeSet;
-use std::ops::{AddAssign, Range};
+use std::ops::Range;
 
 /// Steps after which routers have settled; before, even balanced ones swing.
 pub const ENOUGH: usize = 100;
@@ -19,15 +19,11 @@ pub struct Routed {
 }
 
 impl Routed {
-    /// Of a layer's choices, where the rank holds the experts in `here`.
-    pub fn of(load: &Load, here: &Range<usize>) -> Routed {
-        let tokens = load.tokens as u64;
+    /// Adds a layer's choices, where the rank holds the experts in `here`.
+    pub fn add(&mut self, load: &Load, here: &Range<usize>) {
+        self.tokens += load.tokens as u64;
+        self.copies += load.chosen.len() as u64;
         let each = load.chosen.len() / load.tokens.max(1);
-        let mut routed = Routed {
-            tokens,
-            copies: load.chosen.len() as u64,
-            ..Routed::default()
-        };
         let own = here.start / here.len();
         let travels = |choice: usize| {
             let rank = load.chosen[choice] as usize / here.len();
@@ -37,10 +33,9 @@ impl Routed {
         for token in 0..load.tokens {
             let others: Vec<usize> =
                 (token * each..(token + 1) * each).filter_map(travels).collect();
-            routed.leaving += others.len() as u64;
-            routed.ranks += others.iter().collect::<BTreeSet<_>>().len() as u64;
+            self.leaving += others.len() as u64;
+            self.ranks += others.iter().collect::<BTreeSet<_>>().len() as u64;
         }
-        routed
     }
 
     /// The sums, as they travel between ranks.
@@ -50,25 +45,6 @@ impl Routed {
 
     pub fn from_array([tokens, copies, leaving, ranks]: [u64; 4]) -> Routed {
         Routed { tokens, copies, leaving, ranks }
-    }
-
-    /// Copies of a token that leave its rank, as a mean.
-    pub fn leaving_each(&self) -> f64 {
-        self.leaving as f64 / self.tokens as f64
-    }
-
-    /// The same if a token went to each rank once.
-    pub fn ranks_each(&self) -> f64 {
-        self.ranks as f64 / self.tokens as f64
-    }
-}
-
-impl AddAssign for Routed {
-    fn add_assign(&mut self, more: Routed) {
-        self.tokens += more.tokens;
-        self.copies += more.copies;
-        self.leaving += more.leaving;
-        self.ranks += more.ranks;
     }
 }
 
@@ -102,7 +78,8 @@ mod tests {
             parts: Vec::new(),
             z: 0.0,
         };
-        let routed = Routed::of(&load, &(2..4));
+        let mut routed = Routed::default();
+        routed.add(&load, &(2..4));
         assert_eq!(routed, Routed { tokens: 3, copies: 6, leaving: 3, ranks: 2 });
         assert_eq!(Routed::from_array(routed.to_array()), routed);
     }
@@ -132,7 +109,8 @@ mod tests {
                     parts: Vec::new(),
                     z: 0.0,
                 };
-                let routed = Routed::of(&load, &(2..4));
+                let mut routed = Routed::default();
+                routed.add(&load, &(2..4));
                 ranks += routed.ranks as f64;
                 copies += routed.leaving as f64;
                 choices += 1.0;
