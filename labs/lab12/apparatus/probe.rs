@@ -29,12 +29,8 @@ pub fn probe(
     let packed = Packed { broken: None, ..*packed };
     let batch = packed.pack(config.sampler(0).batch(text, 0, 0));
     let length = batch.length;
-    let end = batch
-        .documents
-        .first()
-        .and_then(|starts| starts.first())
-        .copied()
-        .unwrap_or(length);
+    let second = batch.documents.first().and_then(|starts| starts.first());
+    let end = second.copied().unwrap_or(length);
     let token = end / 2;
     let mut changed = batch.clone();
     changed.inputs[token] = (changed.inputs[token] + 1) % config.shape.vocabulary as u32;
@@ -58,17 +54,10 @@ pub fn probe(
     let (before, positions) = logits(batch)?;
     let (after, _) = logits(changed)?;
     let mut counts = changed_positions([&before, &after], &positions, token..end);
-    training
-        .context
-        .group()
-        .labelled("probe")
-        .all_reduce(&mut counts, Reduce::Sum)?;
-    let [own, own_changed, others, others_changed] = counts;
-    Ok(Probed {
-        token,
-        own: [own, own_changed],
-        others: [others, others_changed],
-    })
+    let group = training.context.group().labelled("probe");
+    group.all_reduce(counts.as_flattened_mut(), Reduce::Sum)?;
+    let [own, others] = counts;
+    Ok(Probed { token, own, others })
 }
 
 /// The positions in `own`, and those of them whose logits differ `before` and `after`; then the
@@ -77,13 +66,12 @@ fn changed_positions(
     [before, after]: [&[Vec<f32>]; 2],
     positions: &[usize],
     own: Range<usize>,
-) -> [u64; 4] {
-    let mut counts = [0; 4];
+) -> [[u64; 2]; 2] {
+    let mut counts = [[0; 2]; 2];
     for ((before, after), position) in before.iter().zip(after).zip(positions) {
-        let own = own.contains(position);
-        let place = if own { 0 } else { 2 };
-        counts[place] += 1;
-        counts[place + 1] += u64::from(before != after);
+        let [all, changed] = &mut counts[usize::from(!own.contains(position))];
+        *all += 1;
+        *changed += u64::from(before != after);
     }
     counts
 }
@@ -100,12 +88,12 @@ mod tests {
     fn a_probe_counts_what_it_hears() {
         let quiet = vec![vec![1.0, 2.0]; 4];
         let count = |after: &[Vec<f32>]| changed_positions([&quiet, after], &[0, 1, 4, 5], 1..5);
-        assert_eq!(count(&quiet), [2, 0, 2, 0]);
+        assert_eq!(count(&quiet), [[2, 0]; 2]);
         let mut heard = quiet.clone();
         heard[2][1] = 2.5;
-        assert_eq!(count(&heard), [2, 1, 2, 0]);
+        assert_eq!(count(&heard), [[2, 1], [2, 0]]);
         heard[3][0] = f32::NAN;
-        assert_eq!(count(&heard), [2, 1, 2, 1]);
+        assert_eq!(count(&heard), [[2, 1]; 2]);
     }
 
     /// Without a mistake the token reaches all later positions of its document, on whatever rank,
