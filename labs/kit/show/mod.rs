@@ -73,5 +73,5 @@ pub use shardlab::units::{bytes_binary, bytes_decimal, percent, seconds, signifi
 pub use svg::Picture;
 pub use table::{ranked, table};
 pub use terminal::height_of_stdout;
-pub use text::{columns, folded, only_if, pad_left, pad_right, plain, widest};
+pub use text::{columns, folded, in_common, only_if, pad_left, pad_right, plain, widest};
 pub use timeline::Timeline;

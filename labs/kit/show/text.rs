@@ -24,6 +24,15 @@ pub fn only_if(has: bool, part: impl Into<String>) -> String {
     if has { part.into() } else { String::new() }
 }
 
+/// What several results are: one, if all are the same, and else all of them.
+pub fn in_common(results: impl IntoIterator<Item = String>) -> String {
+    let mut results: Vec<String> = results.into_iter().collect();
+    if results.iter().all(|result| *result == results[0]) {
+        results.truncate(1);
+    }
+    results.join(", ")
+}
+
 /// The columns of the widest of `texts`.
 pub fn widest(texts: impl IntoIterator<Item = impl AsRef<str>>) -> usize {
     let widths = texts.into_iter().map(|text| columns(text.as_ref()));
@@ -162,6 +171,12 @@ mod tests {
         assert_eq!(pad_right("\x1b[1mab\x1b[0m", 4), "\x1b[1mab\x1b[0m  ");
         assert_eq!(pad_left("ab", 4), "  ab");
         assert_eq!(pad_left("abcde", 4), "abcde");
+    }
+
+    #[test]
+    fn equal_results_are_said_once() {
+        let said = |results: &[&str]| in_common(results.iter().map(ToString::to_string));
+        assert_eq!([said(&["0", "0"]), said(&["0", "1", "0"])], ["0", "0, 1, 0"]);
     }
 
     #[test]

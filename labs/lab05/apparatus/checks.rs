@@ -4,7 +4,7 @@ use super::{Measured, Way, formulas};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use kit::Checks;
-use kit::show::{significant, thousands};
+use kit::show::{in_common, significant, thousands};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::parallel::TensorParallel;
 use shardlab::tensor;
@@ -55,11 +55,7 @@ pub fn same_masks(group: &Comm, config: &Config, sequence: bool) -> Result<[bool
 pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
     let one = &all[0];
     let shared = &all[1..];
-    let each = |result: &dyn Fn(&Measured) -> String| {
-        let results: Vec<String> = shared.iter().map(result).collect();
-        let same = results.iter().all(|result| *result == results[0]);
-        if same { results[0].clone() } else { results.join(", ") }
-    };
+    let each = |result: &dyn Fn(&Measured) -> String| in_common(shared.iter().map(result));
     let apart = |x: f64| {
         if x == 0.0 { "0".to_string() } else { format!("{x:.0e}") }
     };

@@ -3,7 +3,7 @@
 use super::{Measured, OneRank, Work};
 use kit::Checks;
 use kit::parity::{self, rounds, worst};
-use kit::show::{bytes_decimal, significant};
+use kit::show::{bytes_decimal, in_common, significant};
 use shardlab::difference::largest_relative_difference;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::context::Slicing;
@@ -36,11 +36,7 @@ pub fn check(checks: &mut Checks, config: &Config, one: &OneRank, found: &Found)
     };
     let gradient_bound = parity::gradient_bound(config, ROUNDING);
     let all = &found.measured;
-    let each = |of: &dyn Fn(&Measured) -> String| {
-        let results: Vec<String> = all.iter().map(of).collect();
-        let same = results.iter().all(|result| *result == results[0]);
-        if same { results[0].clone() } else { results.join(", ") }
-    };
+    let each = |of: &dyn Fn(&Measured) -> String| in_common(all.iter().map(of));
     let most = |of: &dyn Fn(&Measured) -> f64| worst(all.iter().map(of));
     let apart = |x: f64| if x == 0.0 { "0".to_string() } else { significant(x, 2) };
 
