@@ -200,13 +200,7 @@ impl SurviveFlags {
                 return Err(BadInput::new(what, help));
             }
         }
-        if self.broken == Some(Break::OneRank) && config.ranks == 1 {
-            return Err(BadInput::new(
-                "a single rank is all ranks, and nothing is wrong",
-                "give --ranks 2 or more",
-            ));
-        }
-        self.ensure_scales()?;
+        self.ensure_breaks(config)?;
         let bad = self.bad_steps()?;
         let skips = matches!(self.policy, Some(Policy::Count | Policy::OneBatch))
             || self.broken == Some(Break::OneRank);
@@ -231,9 +225,12 @@ impl SurviveFlags {
         Ok((draws, ranges))
     }
 
-    /// Refuses what fp16 cannot do here, beside the flags that clap refuses with it.
-    fn ensure_scales(&self) -> Result<(), BadInput> {
+    /// Refuses a mistake that this run cannot make.
+    fn ensure_breaks(&self, config: &Config) -> Result<(), BadInput> {
         let (what, help) = match (self.broken, self.scaling.fp16) {
+            (Some(Break::OneRank), _) if config.ranks == 1 => {
+                ("a single rank is all ranks, and nothing is wrong", "give --ranks 2 or more")
+            }
             (Some(Break::ClipFirst), false) => {
                 ("--break clip-first needs gradients that are scaled", "give --fp16 with it")
             }
