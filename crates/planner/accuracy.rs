@@ -137,11 +137,7 @@ impl Accuracy {
             PlanKind::ALL.map(|kind| errors_among(&all, kind))
         });
         let alike = PlanKind::ALL.map(|kind| {
-            let such: Vec<&(Run, f64)> = runs
-                .iter()
-                .copied()
-                .filter(|(run, _)| PlanKind::of(&run.strategy) == kind)
-                .collect();
+            let such = of_kind(&runs, kind);
             let mut squares = Vec::new();
             for (i, (one, error)) in such.iter().enumerate() {
                 let same = such[..i].iter().filter(|(other, _)| one.source == other.source);
@@ -196,13 +192,17 @@ impl Accuracy {
     }
 }
 
-/// The errors of a kind of plans, or of all where its runs or their publications are too few.
-fn errors_among(all: &[&(Run, f64)], kind: PlanKind) -> Errors {
-    let mut such: Vec<&(Run, f64)> = all
-        .iter()
+/// The runs of a kind of plans.
+fn of_kind<'a>(runs: &[&'a (Run, f64)], kind: PlanKind) -> Vec<&'a (Run, f64)> {
+    runs.iter()
         .copied()
         .filter(|(run, _)| PlanKind::of(&run.strategy) == kind)
-        .collect();
+        .collect()
+}
+
+/// The errors of a kind of plans, or of all where its runs or their publications are too few.
+fn errors_among(all: &[&(Run, f64)], kind: PlanKind) -> Errors {
+    let mut such = of_kind(all, kind);
     let mut publications: Vec<&str> =
         such.iter().map(|(run, _)| run.publication.as_str()).collect();
     publications.sort_unstable();

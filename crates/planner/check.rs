@@ -65,7 +65,6 @@ fn nearest_with(job: &TrainingJob, s: &Strategy, settings: &Strategy) -> Option<
 
 /// All numbers of tensor ranks, stages and context ranks whose product divides `devices`.
 fn degrees(devices: usize, shares: bool) -> Vec<[usize; 3]> {
-    let divisors = |n: usize| (1..=n).filter(move |d| n.is_multiple_of(*d));
     let mut all = Vec::new();
     for tensor in divisors(devices) {
         for pipeline in divisors(devices / tensor) {
@@ -74,6 +73,11 @@ fn degrees(devices: usize, shares: bool) -> Vec<[usize; 3]> {
         }
     }
     all
+}
+
+/// All numbers that divide `n`.
+pub(crate) fn divisors(n: usize) -> impl Iterator<Item = usize> {
+    (1..=n).filter(move |d| n.is_multiple_of(*d))
 }
 
 /// The first reason against a strategy, unless its memory is one.

@@ -1,7 +1,7 @@
 //! Models with names.
 
 use shapes::error::BadInput;
-use shapes::llamas::LLAMAS;
+use shapes::llamas::{LLAMAS, among};
 use shapes::model::ModelShape;
 
 /// GPTs with names, beside the Llamas of [`LLAMAS`].
@@ -31,14 +31,7 @@ pub fn models() -> impl Iterator<Item = (&'static str, ModelShape)> {
 
 /// The model of that name.
 pub fn model(name: &str) -> Result<ModelShape, BadInput> {
-    let found = models().find(|(known, _)| known.eq_ignore_ascii_case(name));
-    let (_, shape) = found.ok_or_else(|| {
-        let names: Vec<&str> = models().map(|(name, _)| name).collect();
-        BadInput::new(
-            format!("no model is named {name}"),
-            format!("choose one of {}", names.join(", ")),
-        )
-    })?;
+    let shape = among(&models().collect::<Vec<_>>(), name)?;
     Ok(ModelShape { block: shape.block.min(USUAL_LENGTH), ..shape })
 }
 

@@ -1,6 +1,6 @@
 //! All strategies that the planner knows for a job, ranked by tokens per second.
 
-use crate::check::undivided;
+use crate::check::{divisors, undivided};
 use crate::{
     Accuracy, Degrees, MICRO_BATCHES, Offloaded, Plan, Program, Recompute, Stage, Strategy,
     TrainingJob, USUAL_LENGTH, fits, refusal,
@@ -168,10 +168,6 @@ fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) {
     } else if found.least.is_none_or(|least| load.total() < least.load.total()) {
         found.least = Some(job.plan(strategy));
     }
-}
-
-fn divisors(n: usize) -> impl Iterator<Item = usize> {
-    (1..=n).filter(move |d| n.is_multiple_of(*d))
 }
 
 #[cfg(test)]

@@ -99,9 +99,17 @@ const fn longer(theta: f64, factor: f64) -> Rope {
 /// # Errors
 /// If no Llama has the name.
 pub fn named(name: &str) -> Result<ModelShape, BadInput> {
-    let known = LLAMAS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    among(LLAMAS, name)
+}
+
+/// Of models with names, the one of this name, in any case.
+///
+/// # Errors
+/// If none has the name.
+pub fn among(models: &[(&str, ModelShape)], name: &str) -> Result<ModelShape, BadInput> {
+    let known = models.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
     known.map(|(_, shape)| *shape).ok_or_else(|| {
-        let names: Vec<&str> = LLAMAS.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = models.iter().map(|(name, _)| *name).collect();
         BadInput::new(
             format!("no model is named {name}"),
             format!("choose one of {}", names.join(", ")),

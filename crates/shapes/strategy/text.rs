@@ -30,10 +30,13 @@ impl fmt::Display for Recompute {
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let mut parts = Vec::new();
-        let mut number = |key: &str, value: usize, usual: usize| {
-            if value != usual {
-                parts.push(format!("{key}={value}"));
+        let mut say = |unusual: bool, part: fmt::Arguments| {
+            if unusual {
+                parts.push(part.to_string());
             }
+        };
+        let mut number = |key: &str, value: usize, usual: usize| {
+            say(value != usual, format_args!("{key}={value}"));
         };
         number("dp", self.data, 1);
         number("tp", self.tensor, 1);
@@ -47,41 +50,23 @@ impl fmt::Display for Strategy {
         if self.replicas > 1 {
             number("shard", self.shard_ranks(), 0);
         }
-        if self.schedule() != self.usual_schedule() {
-            parts.push(format!("schedule={}", self.schedule().name()));
-            if let Schedule::Interleaved { group } = self.schedule()
-                && group != self.pipeline
-            {
-                parts.push(format!("group={group}"));
-            }
+        let schedule = self.schedule();
+        let Strategy { partition, exchange, slicing, recompute, offload, order, .. } = *self;
+        say(schedule != self.usual_schedule(), format_args!("schedule={}", schedule.name()));
+        if let Schedule::Interleaved { group } = schedule {
+            say(group != self.pipeline, format_args!("group={group}"));
         }
-        if self.partition != Partition::Uniform {
-            parts.push(format!("partition={}", self.partition.name()));
+        say(partition != Partition::Uniform, format_args!("partition={}", partition.name()));
+        if self.context > 1 {
+            say(exchange != Exchange::Gather, format_args!("cp-comm={}", exchange.name()));
+            say(slicing != Slicing::ZigZag, format_args!("cp-order={}", slicing.name()));
         }
-        if self.context > 1 && self.exchange != Exchange::Gather {
-            parts.push(format!("cp-comm={}", self.exchange.name()));
-        }
-        if self.context > 1 && self.slicing != Slicing::ZigZag {
-            parts.push(format!("cp-order={}", self.slicing.name()));
-        }
-        if self.recompute != Recompute::None {
-            parts.push(format!("recompute={}", self.recompute));
-        }
-        if self.sequence {
-            parts.push("sp".to_string());
-        }
-        if self.offload != Offloaded::None {
-            parts.push(format!("offload={}", self.offload.name()));
-        }
-        if self.tiles > 1 {
-            parts.push(format!("tiles={}", self.tiles));
-        }
-        if self.order != Order::PipelineSlowest {
-            parts.push(format!("order={}", self.order.name()));
-        }
-        if self.vocabulary_multiple > 1 {
-            parts.push(format!("pad={}", self.vocabulary_multiple));
-        }
+        say(recompute != Recompute::None, format_args!("recompute={recompute}"));
+        say(self.sequence, format_args!("sp"));
+        say(offload != Offloaded::None, format_args!("offload={}", offload.name()));
+        say(self.tiles > 1, format_args!("tiles={}", self.tiles));
+        say(order != Order::PipelineSlowest, format_args!("order={}", order.name()));
+        say(self.vocabulary_multiple > 1, format_args!("pad={}", self.vocabulary_multiple));
         if parts.is_empty() {
             parts.push("dp=1".to_string());
         }
@@ -195,39 +180,32 @@ impl FromStr for Strategy {
 
 /// A text says the groups of an interleaved schedule apart.
 fn schedule(value: &str) -> Result<Schedule, BadInput> {
-    match value {
-        "gpipe" => Ok(Schedule::GPipe),
-        "1f1b" => Ok(Schedule::OneForwardOneBackward),
-        "interleaved" => Ok(Schedule::Interleaved { group: 0 }),
-        "zero-bubble" => Ok(Schedule::ZeroBubble),
-        _ => Err(bad(format!(
-            "schedule={value} is none of gpipe, 1f1b, interleaved, zero-bubble"
-        ))),
-    }
+    let all = [
+        Schedule::GPipe,
+        Schedule::OneForwardOneBackward,
+        Schedule::Interleaved { group: 0 },
+        Schedule::ZeroBubble,
+    ];
+    let named = all.into_iter().find(|schedule| schedule.name() == value);
+    named.ok_or_else(|| {
+        bad(format!("schedule={value} is none of gpipe, 1f1b, interleaved, zero-bubble"))
+    })
 }
 
 fn recompute(value: &str) -> Result<Recompute, BadInput> {
-    let names = [
-        ("none", Recompute::None),
-        ("selective", Recompute::Selective),
-        ("norms", Recompute::Norms),
-        ("mlp", Recompute::Mlp),
-        ("full", Recompute::Full),
-        ("1", Recompute::Full),
-    ];
-    if let Some((_, found)) = names.iter().find(|(name, _)| *name == value) {
-        return Ok(*found);
+    match (value, value.strip_prefix("1/").map(str::parse), value.parse()) {
+        ("none", ..) => Ok(Recompute::None),
+        ("selective", ..) => Ok(Recompute::Selective),
+        ("norms", ..) => Ok(Recompute::Norms),
+        ("mlp", ..) => Ok(Recompute::Mlp),
+        ("full" | "1", ..) => Ok(Recompute::Full),
+        (_, Some(Ok(layers @ 2..=1000)), _) => Ok(Recompute::OneIn(layers)),
+        (.., Ok(blocks @ 2..=1000)) => Ok(Recompute::Blocks(blocks)),
+        _ => Err(bad(format!(
+            "recompute={value} is neither none, selective, norms, mlp, full, nor a part of the \
+             layers such as 1/2, nor a number of layers"
+        ))),
     }
-    if let Some(Ok(layers @ 2..=1000)) = value.strip_prefix("1/").map(str::parse) {
-        return Ok(Recompute::OneIn(layers));
-    }
-    if let Ok(blocks @ 2..=1000) = value.parse() {
-        return Ok(Recompute::Blocks(blocks));
-    }
-    Err(bad(format!(
-        "recompute={value} is neither none, selective, norms, mlp, full, nor a part of the layers \
-         such as 1/2, nor a number of layers"
-    )))
 }
 
 impl Serialize for Strategy {
