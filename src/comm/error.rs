@@ -12,9 +12,10 @@ use std::time::Duration;
 /// The rank that finds the reason gets the reason's own variant. All other ranks get
 /// [`CommError::Stopped`] at their current or next call, with the reason as its cause:
 /// [`CommError::reason`] is the same on all of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum CommError {
     /// The arguments make no sense, whatever the other ranks do.
+    #[error("{}{why}", .call.as_ref().map_or(String::new(), |call| format!("{call}: ")))]
     Invalid {
         /// The call, if one was made.
         call: Option<Box<CallInfo>>,
@@ -22,6 +23,11 @@ pub enum CommError {
     },
     /// Ranks of a group met in different calls. They go on together only in the same call, with the
     /// same arguments.
+    #[error(
+        "the ranks are in different calls: {}{}",
+        both(.calls),
+        .report.with(if *.alike { DIFFERENT_PLACES } else { DIFFERENT_CALLS })
+    )]
     CallsDiffer {
         /// The calls of two ranks, which differ.
         calls: Box<[CallInfo; 2]>,
@@ -30,6 +36,7 @@ pub enum CommError {
         report: Box<Report>,
     },
     /// A rank has returned from its closure, and `call` needs it.
+    #[error("rank {rank} ended, and never entered {call}{}", .report.with(SAME_CALLS))]
     RankEnded {
         /// The rank that has ended, by its number in the world.
         rank: usize,
@@ -38,6 +45,12 @@ pub enum CommError {
         report: Box<Report>,
     },
     /// A rank waited for others until [`Options::deadline`](super::Options::deadline).
+    #[error(
+        "{} did not come to {call} within {}{}",
+        named(.missing),
+        units::seconds(.waited.as_secs_f64()),
+        .report.with(TOO_LATE)
+    )]
     DeadlinePassed {
         /// The ranks that did not come, by their numbers in the world.
         missing: Vec<usize>,
@@ -47,12 +60,22 @@ pub enum CommError {
         report: Box<Report>,
     },
     /// Ranks wait for each other in a circle. The report has the call of each.
+    #[error(
+        "deadlock: {}ranks wait for each other{}",
+        if *.all { "all " } else { "" },
+        .report.with(DEADLOCK)
+    )]
     Deadlock {
         /// Whether these are all ranks of the run. Over MPI no rank knows, so it is false.
         all: bool,
         report: Box<Report>,
     },
     /// A message has a different length, type or label than the receive that it met.
+    #[error(
+        "the message does not fit: {}{}",
+        met(*.from, *.len, .sent.as_deref(), .call),
+        .report.with(FITTING)
+    )]
     MessageDiffers {
         /// The sender, by its number in the world.
         from: usize,
@@ -65,8 +88,13 @@ pub enum CommError {
         report: Box<Report>,
     },
     /// All ranks have ended, and there are messages that none has received.
+    #[error(
+        "the run is over, and messages were not received{}\nhelp: {UNRECEIVED}",
+        .messages.iter().map(Unreceived::line).collect::<String>()
+    )]
     NotReceived { messages: Vec<Unreceived> },
     /// A rank returned an error or panicked.
+    #[error("rank {rank} failed: {why}")]
     RankFailed {
         rank: usize,
         panicked: bool,
@@ -77,6 +105,7 @@ pub enum CommError {
     },
     /// The run has failed for a reason that lies elsewhere. This rank stops at its current
     /// communication call, or at its next one.
+    #[error("rank {rank} stopped in {call}, because the run has failed: {cause}")]
     Stopped { rank: usize, call: Box<CallInfo>, cause: Box<CommError> },
 }
 
@@ -124,6 +153,18 @@ pub struct Unreceived {
     pub count: u64,
     /// The call that sent the latest.
     pub latest: CallInfo,
+}
+
+impl Unreceived {
+    fn line(&self) -> String {
+        let Unreceived { from, to, count, latest } = self;
+        let sent = if *count == 1 {
+            "a message".to_string()
+        } else {
+            format!("{count} messages")
+        };
+        format!("\n  rank {from}  sent {sent} that rank {to} did not receive; the latest: {latest}")
+    }
 }
 
 /// What was known of the ranks when an error was found.
@@ -200,85 +241,36 @@ const TOO_LATE: &str = "is it still computing? then give it more time: `deadline
 const UNRECEIVED: &str =
     "every send needs a receive on the other rank, with the same tag, in the same group";
 
-impl fmt::Display for CommError {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            CommError::Invalid { call: Some(call), why } => write!(f, "{call}: {why}"),
-            CommError::Invalid { call: None, why } => f.write_str(why),
-            CommError::CallsDiffer { calls, alike, report } => {
-                let [one, other] = &**calls;
-                f.write_str("the ranks are in different calls: ")?;
-                if one.number.is_some() && other.number.is_some() {
-                    write!(f, "{one:#} and {other:#}")?;
-                } else {
-                    write!(f, "{one} and {other}")?;
-                }
-                let help = if *alike { DIFFERENT_PLACES } else { DIFFERENT_CALLS };
-                report.write(f, help)
-            }
-            CommError::RankEnded { rank, call, report } => {
-                write!(f, "rank {rank} ended, and never entered {call}")?;
-                report.write(f, SAME_CALLS)
-            }
-            CommError::DeadlinePassed { missing, call, waited, report } => {
-                let ranks: Vec<String> = missing.iter().map(usize::to_string).collect();
-                let ranks = ranks.join(", ");
-                let s = if missing.len() == 1 { "" } else { "s" };
-                let waited = units::seconds(waited.as_secs_f64());
-                write!(f, "rank{s} {ranks} did not come to {call} within {waited}")?;
-                report.write(f, TOO_LATE)
-            }
-            CommError::Deadlock { all, report } => {
-                let all = if *all { "all " } else { "" };
-                write!(f, "deadlock: {all}ranks wait for each other")?;
-                report.write(f, DEADLOCK)
-            }
-            CommError::MessageDiffers { from, len, sent, call, report } => {
-                f.write_str("the message does not fit: ")?;
-                match sent {
-                    Some(sent) => write!(f, "{sent} on rank {from} met {call}")?,
-                    None => {
-                        write!(f, "rank {from} sent {len} elements that {call} did not expect")?
-                    }
-                }
-                report.write(f, FITTING)
-            }
-            CommError::NotReceived { messages } => {
-                f.write_str("the run is over, and messages were not received")?;
-                for message in messages {
-                    let Unreceived { from, to, count, latest } = message;
-                    let sent = if *count == 1 {
-                        "a message".to_string()
-                    } else {
-                        format!("{count} messages")
-                    };
-                    write!(
-                        f,
-                        "\n  rank {from}  sent {sent} that rank {to} did not receive; the latest: {latest}"
-                    )?;
-                }
-                write!(f, "\nhelp: {UNRECEIVED}")
-            }
-            CommError::RankFailed { rank, why, .. } => write!(f, "rank {rank} failed: {why}"),
-            CommError::Stopped { rank, call, cause } => {
-                write!(f, "rank {rank} stopped in {call}, because the run has failed: {cause}")
-            }
-        }
+/// `rank 1`, or `ranks 1, 2`.
+fn named(ranks: &[usize]) -> String {
+    let s = if ranks.len() == 1 { "" } else { "s" };
+    let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
+    format!("rank{s} {}", ranks.join(", "))
+}
+
+/// Two calls, with their numbers if both are known.
+fn both([one, other]: &[CallInfo; 2]) -> String {
+    if one.number.is_some() && other.number.is_some() {
+        format!("{one:#} and {other:#}")
+    } else {
+        format!("{one} and {other}")
     }
 }
 
-impl std::error::Error for CommError {}
+/// How a message and the receive that it met differ.
+fn met(from: usize, len: usize, sent: Option<&CallInfo>, call: &CallInfo) -> String {
+    match sent {
+        Some(sent) => format!("{sent} on rank {from} met {call}"),
+        None => format!("rank {from} sent {len} elements that {call} did not expect"),
+    }
+}
 
 impl Report {
-    /// Writes a line for every rank, and the help.
-    fn write(&self, f: &mut fmt::Formatter, help: &str) -> fmt::Result {
-        for (rank, state) in &self.ranks {
-            write!(f, "\n  rank {rank}  {state}")?;
-        }
-        write!(f, "\nhelp: {help}")?;
-        match &self.flight_file {
-            Some(file) => write!(f, "{file}"),
-            None => Ok(()),
-        }
+    /// A line for every rank, and the help.
+    fn with(&self, help: &str) -> String {
+        let line = |(rank, state): &(usize, RankState)| format!("\n  rank {rank}  {state}");
+        let lines: String = self.ranks.iter().map(line).collect();
+        let file = self.flight_file.as_ref().map(FlightFile::to_string);
+        format!("{lines}\nhelp: {help}{}", file.unwrap_or_default())
     }
 }

@@ -2,7 +2,6 @@
 //! and what is kept.
 
 use super::schedule::{Op, Pipeline, Work};
-use std::fmt;
 
 /// Seconds of each pass through one chunk, and of a message between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,26 +50,21 @@ impl Simulated {
 }
 
 /// Passes that wait for each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "deadlock: {} ranks wait for passes that never run{}\n\
+     help: change the order of the passes, so that every pass comes after what it needs",
+    .stuck.len(),
+    .stuck.iter().map(line).collect::<String>()
+)]
 pub struct Deadlock {
     /// Each rank that is stuck: its pass, and the rank and pass it waits for.
     pub stuck: Vec<(usize, Op, (usize, Op))>,
 }
 
-impl fmt::Display for Deadlock {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "deadlock: {} ranks wait for passes that never run", self.stuck.len())?;
-        for (rank, op, (other, needed)) in &self.stuck {
-            write!(f, "\nrank {rank}: {op} waits for {needed} of rank {other}")?;
-        }
-        write!(
-            f,
-            "\nhelp: change the order of the passes, so that every pass comes after what it needs"
-        )
-    }
+fn line((rank, op, (other, needed)): &(usize, Op, (usize, Op))) -> String {
+    format!("\nrank {rank}: {op} waits for {needed} of rank {other}")
 }
-
-impl std::error::Error for Deadlock {}
 
 /// [`simulate_with`] the same times on all ranks.
 ///

@@ -4,7 +4,6 @@
 //! A `RefCell` does the same, but other threads may not see one, and a tape, whose links hold
 //! parameters, may go to other threads, as a node of candle's graph.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::sync::{
@@ -25,7 +24,13 @@ pub struct Exclusive<T> {
 }
 
 /// A guard is in the way.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the {name} are {}\nhelp: drop that guard first: drop({name}), or keep it in a block of its own",
+    .line.map_or("borrowed by a guard of another thread".to_string(), |line| {
+        format!("still borrowed by a guard from {line}")
+    })
+)]
 pub struct StillHeld {
     name: &'static str,
     /// The line that took the guard, unless another thread has dropped it since.
@@ -70,22 +75,6 @@ impl<T> Exclusive<T> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-impl fmt::Display for StillHeld {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let name = self.name;
-        match self.line {
-            Some(line) => write!(f, "the {name} are still borrowed by a guard from {line}")?,
-            None => write!(f, "the {name} are borrowed by a guard of another thread")?,
-        }
-        write!(
-            f,
-            "\nhelp: drop that guard first: drop({name}), or keep it in a block of its own"
-        )
-    }
-}
-
-impl std::error::Error for StillHeld {}
 
 /// A guard to read.
 pub type ReadGuard<'a, T> = Held<'a, RwLockReadGuard<'a, T>>;
