@@ -2,8 +2,9 @@
 //! in which they travel.
 
 use crate::comm::{Comm, Result};
-use crate::tensor::stored::widen;
+use crate::tensor::stored::{by_precision, widen};
 use crate::tensor::{Precision, Stored};
+use bytemuck::Zeroable;
 use half::bf16;
 
 /// All ranks' numbers, which travel in `precision`.
@@ -12,15 +13,10 @@ use half::bf16;
 /// If the collective fails.
 #[track_caller]
 pub fn all_gather(group: &Comm, precision: Precision, mine: &[f32]) -> Result<Vec<f32>> {
-    #[track_caller]
-    fn gather<T: Stored>(group: &Comm, mine: &[f32]) -> Result<Vec<f32>> {
-        Ok(T::widened(group.gathered(&T::narrowed(mine))?))
+    if group.size() == 1 {
+        return Ok(mine.to_vec());
     }
-    match precision {
-        _ if group.size() == 1 => Ok(mine.to_vec()),
-        Precision::F32 => gather::<f32>(group, mine),
-        Precision::Bf16 => gather::<bf16>(group, mine),
-    }
+    by_precision!(precision, T => Ok(T::widened(group.gathered(&T::narrowed(mine))?)))
 }
 
 /// Numbers that travel in `precision`: `sends` of `x` to each rank, one rank's part after the
@@ -36,21 +32,11 @@ pub(super) fn all_to_all_v(
     sends: &[usize],
     expects: &[usize],
 ) -> Result<Vec<f32>> {
-    #[track_caller]
-    fn exchange<T: Stored>(
-        group: &Comm,
-        x: &[f32],
-        sends: &[usize],
-        expects: &[usize],
-    ) -> Result<Vec<f32>> {
+    by_precision!(precision, T => {
         let mut y = vec![T::zeroed(); expects.iter().sum()];
         group.all_to_all_v(&T::narrowed(x), sends, &mut y, expects)?;
         Ok(T::widened(y))
-    }
-    match precision {
-        Precision::F32 => exchange::<f32>(group, x, sends, expects),
-        Precision::Bf16 => exchange::<bf16>(group, x, sends, expects),
-    }
+    })
 }
 
 /// Waits for what a started call brings.
@@ -69,24 +55,14 @@ pub(super) fn start_all_to_all_v(
     sends: &[usize],
     expects: &[usize],
 ) -> Result<Started> {
-    #[track_caller]
-    fn start<T: Stored>(
-        group: &Comm,
-        x: &[f32],
-        sends: &[usize],
-        expects: &[usize],
-    ) -> Result<Started> {
+    by_precision!(precision, T => {
         let pending = group.start_all_to_all_v(T::narrowed(x), sends, expects)?;
         Ok(Box::new(|| {
             let mut y = T::widened(pending.wait()?);
             y.shrink_to_fit(); // it had room for what was sent, too
             Ok(y)
         }))
-    }
-    match precision {
-        Precision::F32 => start::<f32>(group, x, sends, expects),
-        Precision::Bf16 => start::<bf16>(group, x, sends, expects),
-    }
+    })
 }
 
 /// Sends `x`, which travels in `precision`.

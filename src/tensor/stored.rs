@@ -18,6 +18,24 @@ named! {
     }
 }
 
+/// Evaluates `$value`, in which `$T` is the type of `$precision`. It is a macro because a generic
+/// function would have a location of its own, and a collective reports its caller's.
+macro_rules! by_precision {
+    ($precision:expr, $T:ident => $value:expr) => {
+        match $precision {
+            $crate::tensor::Precision::F32 => {
+                type $T = f32;
+                $value
+            }
+            $crate::tensor::Precision::Bf16 => {
+                type $T = half::bf16;
+                $value
+            }
+        }
+    };
+}
+pub(crate) use by_precision;
+
 impl Precision {
     /// Bytes per parameter in training, with gradients that are kept as `gradients` and with the
     /// optimizer's numbers: two moments, and beside a bf16 parameter its master copy.

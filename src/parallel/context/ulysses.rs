@@ -9,9 +9,9 @@
 
 use crate::comm::Comm;
 use crate::parallel::wire::exchange_axes;
+use crate::tensor::stored::by_precision;
 use crate::tensor::{Activation, Precision, Stored, TensorOp, consume};
 use candle_core::{Error, Result, Shape, bail};
-use half::bf16;
 use std::ops::Range;
 
 /// The exchange of rows with parts of these widths, such as queries, keys and values. Every part
@@ -55,10 +55,7 @@ impl Exchanged {
         sequences: usize,
     ) -> Result<Vec<f32>> {
         let group = self.group.labelled(label);
-        match self.precision {
-            Precision::F32 => self.exchange_as::<f32>(to_heads, &group, x, sequences),
-            Precision::Bf16 => self.exchange_as::<bf16>(to_heads, &group, x, sequences),
-        }
+        by_precision!(self.precision, T => self.exchange_as::<T>(to_heads, &group, x, sequences))
     }
 
     /// Numbers go to the others in the order [rank, sequence, position, its heads], and come from

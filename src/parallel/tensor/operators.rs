@@ -20,9 +20,9 @@
 
 use crate::comm::{Comm, Reduce};
 use crate::parallel::wire::exchange_axes;
+use crate::tensor::stored::by_precision;
 use crate::tensor::{Operand, Precision, Stored, TensorOp, consume};
 use candle_core::{Error, Result, Shape, bail};
-use half::bf16;
 
 /// A function of activations that all ranks of a tensor group apply together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,10 +125,7 @@ impl Applied {
         dims: &[usize],
     ) -> Result<Vec<f32>> {
         let group = self.group.labelled(label);
-        match self.precision {
-            Precision::F32 => operator.communicate::<f32>(&group, x, dims),
-            Precision::Bf16 => operator.communicate::<bf16>(&group, x, dims),
-        }
+        by_precision!(self.precision, T => operator.communicate::<T>(&group, x, dims))
     }
 }
 

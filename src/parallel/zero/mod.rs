@@ -49,10 +49,10 @@ pub use units::{Unit, Wrap};
 use super::{Averaged, Replicas, TensorParallel};
 use crate::comm::{Comm, Reduce};
 use crate::optim::{Fragment, InitialValues, State, clip_scale};
-use crate::tensor::{Copies, Numbers, Params, Precision, ShardedValues, Spec, Storage, Stored};
+use crate::tensor::stored::by_precision;
+use crate::tensor::{Copies, Numbers, Params, ShardedValues, Spec, Storage, Stored};
 use anyhow::{Result, ensure};
 use engine::{StageEngine, copies};
-use half::bf16;
 use replicated::Replicated;
 use sharded::FullySharded;
 use std::ops::Range;
@@ -171,20 +171,9 @@ impl Zero {
         begin: InitialValues,
     ) -> Result<Zero> {
         let replicas = &replicas.into();
-        let engine = match (config.precision, config.reduce) {
-            (Precision::F32, Precision::F32) => {
-                engine::<f32, f32>(params, replicas, &config, begin)?
-            }
-            (Precision::F32, Precision::Bf16) => {
-                engine::<f32, bf16>(params, replicas, &config, begin)?
-            }
-            (Precision::Bf16, Precision::F32) => {
-                engine::<bf16, f32>(params, replicas, &config, begin)?
-            }
-            (Precision::Bf16, Precision::Bf16) => {
-                engine::<bf16, bf16>(params, replicas, &config, begin)?
-            }
-        };
+        let engine = by_precision!(config.precision, V => {
+            by_precision!(config.reduce, G => engine::<V, G>(params, replicas, &config, begin)?)
+        });
         let counted = params.specs().iter().filter(|spec| spec.copies.counts());
         let parts = replicas.experts().map_or(1, Comm::size);
         let numel = counted
