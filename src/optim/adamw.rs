@@ -150,21 +150,28 @@ impl AdamW {
         scale: f32,
     ) -> Result<()> {
         self.steps += 1;
-        let config = self.config;
-        let rule = Rule::new(&config, self.steps, lr, scale);
+        let rule = Rule::new(&self.config, self.steps, lr, scale);
+        let rate = self.config.bias_rate as f32;
         self.visit(values, |fragment, elements, State { values, exp_avg, exp_avg_sq }| {
             let shrink = if fragment.spec.decays() { rule.shrink } else { 1.0 };
             let first = fragment.start + elements.start - fragment.elements.start;
-            if let Update::ByLoad { rate } = Update::of(fragment.spec.whole.part, &config) {
-                let loads = &gradients[first..first + elements.len()];
-                let mut at = values.iter_mut();
-                G::read(loads, |chunk| {
-                    chunk.iter().zip(&mut at).for_each(|(&load, bias)| by_load(load, bias, rate));
+            let gradients = &gradients[first..first + elements.len()];
+            // A bias's gradient is the load of its expert above the mean, of which only the sign
+            // counts: so it does not matter how loads were scaled, clipped or averaged as gradients
+            // are.
+            if fragment.spec.whole.part == Part::SelectionBias {
+                let mut biases = values.iter_mut();
+                G::read(gradients, |chunk| {
+                    for (&above, bias) in chunk.iter().zip(&mut biases) {
+                        if above != 0.0 {
+                            *bias -= rate.copysign(above);
+                        }
+                    }
                 });
                 return;
             }
             let mut at = 0;
-            G::read(&gradients[first..first + elements.len()], |chunk| {
+            G::read(gradients, |chunk| {
                 let range = at..at + chunk.len();
                 at = range.end;
                 let moments = (&mut exp_avg[range.clone()], &mut exp_avg_sq[range.clone()]);
@@ -281,31 +288,6 @@ fn update((values, gradients, (m, v), rule, shrink): Weights) {
         *m = rule.betas.0 * *m + rule.rests.0 * g;
         *v = rule.betas.1 * *v + rule.rests.1 * g * g;
         *p = *p * shrink - rule.step_size * *m / (v.sqrt() * rule.inverse_root + rule.epsilon);
-    }
-}
-
-/// What moves a parameter.
-enum Update {
-    AdamW,
-    /// Its gradient is the load of experts above the mean, of which only the sign counts: so it
-    /// does not matter how loads were scaled, clipped or averaged as gradients are.
-    ByLoad {
-        rate: f32,
-    },
-}
-
-impl Update {
-    fn of(part: Part, config: &AdamWConfig) -> Update {
-        match part {
-            Part::SelectionBias => Update::ByLoad { rate: config.bias_rate as f32 },
-            Part::Common | Part::Expert(_) => Update::AdamW,
-        }
-    }
-}
-
-fn by_load(above: f32, bias: &mut f32, rate: f32) {
-    if above != 0.0 {
-        *bias -= rate.copysign(above);
     }
 }
 

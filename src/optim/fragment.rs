@@ -53,6 +53,11 @@ impl Fragment {
         }))
     }
 
+    /// Its elements in the shard, without the padding.
+    pub fn range(&self) -> Range<usize> {
+        self.start..self.start + self.elements.len()
+    }
+
     /// The number of elements of a shard, padding included.
     pub fn numel(shard: &[Fragment]) -> usize {
         shard.last().map_or(0, |last| last.start + last.elements.len() + last.padding)
@@ -66,8 +71,8 @@ impl Fragment {
         mut each: impl FnMut(&Fragment, Range<usize>, Range<usize>),
     ) {
         for fragment in shard {
-            let common = fragment.start.max(window.start)
-                ..(fragment.start + fragment.elements.len()).min(window.end);
+            let Range { start, end } = fragment.range();
+            let common = start.max(window.start)..end.min(window.end);
             if !common.is_empty() {
                 let first = fragment.elements.start + common.start - fragment.start;
                 let here = common.start - window.start..common.end - window.start;

@@ -132,17 +132,13 @@ impl<T: Stored> StateStore<T> {
 
     /// Bytes of the numbers.
     pub fn bytes(&self) -> StoredBytes {
-        match self {
-            StateStore::Memory(numbers) => {
-                StoredBytes { memory: size_of::<T>() * numbers.capacity(), offloaded: 0 }
-            }
-            StateStore::Host(numbers) => {
-                StoredBytes { memory: 0, offloaded: size_of::<T>() * numbers.capacity() }
-            }
-            StateStore::File { numel, .. } => {
-                StoredBytes { memory: 0, offloaded: size_of::<T>() * numel }
-            }
+        let [memory, offloaded] = match self {
+            StateStore::Memory(numbers) => [numbers.capacity(), 0],
+            StateStore::Host(numbers) => [0, numbers.capacity()],
+            StateStore::File { numel, .. } => [0, *numel],
         }
+        .map(|numbers| size_of::<T>() * numbers);
+        StoredBytes { memory, offloaded }
     }
 }
 

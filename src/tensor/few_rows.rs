@@ -30,22 +30,20 @@ pub fn few_rows(y: &mut [f32], stride: usize, x: &[f32], weight: Numbers, ins: u
 fn counted<T: Stored>(y: &mut [f32], stride: usize, x: &[f32], weight: &[T], ins: usize) {
     let rows = x.len() / ins.max(1);
     let outs = weight.len() / ins.max(1);
-    let product = Products {
+    let counts = Products {
         flops: 2 * (x.len() * outs) as u64,
         bytes: (size_of_val(weight) + size_of::<f32>() * (x.len() + rows * outs)) as u64,
     };
-    profile::matmul(product, || typed(y, stride, x, weight, ins));
-}
-
-fn typed<T: Stored>(y: &mut [f32], stride: usize, x: &[f32], weight: &[T], ins: usize) {
-    for (row, x) in x.chunks(2 * ins).enumerate() {
-        let y = &mut y[2 * row * stride..];
-        if x.len() == 2 * ins {
-            vectorized!((y, stride, x, weight, ins), product::<T, 2, 2>);
-        } else {
-            vectorized!((y, stride, x, weight, ins), product::<T, 1, 4>);
+    profile::matmul(counts, || {
+        for (row, x) in x.chunks(2 * ins).enumerate() {
+            let y = &mut y[2 * row * stride..];
+            if x.len() == 2 * ins {
+                vectorized!((y, stride, x, weight, ins), product::<T, 2, 2>);
+            } else {
+                vectorized!((y, stride, x, weight, ins), product::<T, 1, 4>);
+            }
         }
-    }
+    });
 }
 
 /// N rows of x, with W rows of the weight at a time: enough sums at once to hide an addition's

@@ -112,7 +112,7 @@ pub(super) fn begun<O: TensorOp>(tape: Option<&Tape>, op: O) -> Result<Activatio
         None => Activation::new(numbers, shape),
         Some(tape) => {
             let nothing = Activation::new(Vec::new(), 0)?;
-            Ok(tape.begun((numbers, shape), |y| applied(op, &nothing, false, y)))
+            Ok(tape.noted(Vec::new(), (numbers, shape), |y| applied(op, &nothing, false, y)))
         }
     }
 }

@@ -37,7 +37,6 @@ use super::whole::{Copies, Cut, Whole};
 use crate::memory::zeros;
 use candle_core::{Error, Result, bail};
 use exclusive::{Exclusive, StillHeld, WriteGuard};
-use guards::NotHere;
 use layout::Progress;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -361,7 +360,7 @@ fn held<G, E: Display>(guard: std::result::Result<G, E>) -> G {
 }
 
 /// The same as an error, without candle's backtrace: the text says where to look.
-fn asked<G>(guard: std::result::Result<G, NotHere>) -> Result<G> {
+fn asked<G, E: Display>(guard: std::result::Result<G, E>) -> Result<G> {
     guard.map_err(|error| Error::Msg(error.to_string()))
 }
 

@@ -113,16 +113,9 @@ impl Tape {
         Ok(tape.noted(inputs, (numbers, shape), operation))
     }
 
-    /// Notes that `operation` has made `numbers` of what is no activation, such as tokens.
-    pub(super) fn begun(
-        &self,
-        made: (Vec<f32>, Shape),
-        operation: impl FnOnce(&Floats) -> Arc<dyn Operation>,
-    ) -> Activation {
-        self.noted(Vec::new(), made, operation)
-    }
-
-    fn noted(
+    /// Notes that `operation` has made `numbers` of its `inputs`, by their places on this tape. Of
+    /// what is no activation, such as tokens, there are none.
+    pub(super) fn noted(
         &self,
         inputs: Vec<Option<usize>>,
         (numbers, shape): (Vec<f32>, Shape),

@@ -65,9 +65,7 @@ pub(super) fn counted<'a, T>(adamw: &AdamW, gradients: &'a [T]) -> Vec<&'a [T]> 
         return vec![gradients];
     }
     let counted = adamw.fragments().iter().filter(counts);
-    counted
-        .map(|fragment| &gradients[fragment.start..fragment.start + fragment.elements.len()])
-        .collect()
+    counted.map(|fragment| &gradients[fragment.range()]).collect()
 }
 
 /// The offsets of those parameters in an optimizer's shard that each rank of a tensor group holds.
@@ -75,8 +73,7 @@ pub(super) fn copies(adamw: &AdamW) -> Vec<Range<usize>> {
     let is_copy = |fragment: &&Fragment| {
         matches!(fragment.spec.copies, Copies::Same { axis: Axis::Tensor, .. })
     };
-    let range = |fragment: &Fragment| fragment.start..fragment.start + fragment.elements.len();
-    adamw.fragments().iter().filter(is_copy).map(range).collect()
+    adamw.fragments().iter().filter(is_copy).map(Fragment::range).collect()
 }
 
 /// Sums the gradients of [`copies`] over a tensor group.

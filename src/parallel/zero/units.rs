@@ -99,31 +99,22 @@ impl Units {
             } else {
                 wrap.unit(&spec.name)
             };
-            let name = if expert {
-                format!("{name}.experts")
-            } else {
-                name.to_string()
-            };
-            let number = match all
-                .units
-                .iter()
-                .position(|unit| unit.persistent == persistent && unit.name == name)
-            {
-                Some(number) => number,
-                None => {
-                    all.units.push(Unit {
-                        name,
-                        specs: Vec::new(),
-                        numel: 0,
-                        shard: 0,
-                        start: 0,
-                        persistent,
-                        expert,
-                        ranks,
-                    });
-                    all.units.len() - 1
-                }
-            };
+            let name = format!("{name}{}", if expert { ".experts" } else { "" });
+            let is_it = |unit: &Unit| unit.persistent == persistent && unit.name == name;
+            let known = all.units.iter().position(is_it);
+            let number = known.unwrap_or(all.units.len());
+            if known.is_none() {
+                all.units.push(Unit {
+                    name,
+                    specs: Vec::new(),
+                    numel: 0,
+                    shard: 0,
+                    start: 0,
+                    persistent,
+                    expert,
+                    ranks,
+                });
+            }
             let unit = &mut all.units[number];
             let sharded = Sharded { numel: spec.numel(), ranks };
             all.offsets.push(Offsets {

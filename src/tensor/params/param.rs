@@ -1,14 +1,14 @@
 //! A layer's way to its weight: forward it asks for the value, backward it adds a gradient.
 
-use super::exclusive::{ReadGuard, StillHeld};
+use super::exclusive::ReadGuard;
 use super::layout::Progress;
-use super::{Params, ShardedValues, Spec, Storage};
+use super::{Params, ShardedValues, Spec, Storage, asked};
 use crate::tensor::matmul::Write;
 use crate::tensor::stored::widen;
 use crate::tensor::{Numbers, Stored, few_rows, profile};
-use candle_core::{Error, Result, bail};
+use candle_core::{Result, bail};
 use std::ops::{Deref, Range};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
 /// A layer's handle on one parameter.
@@ -51,7 +51,7 @@ impl Param {
     #[track_caller]
     pub fn value(&self) -> Result<Value<'_>> {
         let spec = self.spec();
-        let home = here(self.home.values.read())?;
+        let home = asked(self.home.values.read())?;
         let gather = match &*home {
             Storage::Local(Numbers::F32(_)) => {
                 return Ok(Value { range: spec.range(), all: All::Flat(home) });
@@ -78,7 +78,7 @@ impl Param {
         &self,
         read: impl FnOnce(few_rows::Numbers) -> R,
     ) -> Result<R> {
-        if let Storage::Local(Numbers::Bf16(all)) = &*here(self.home.values.read())? {
+        if let Storage::Local(Numbers::Bf16(all)) = &*asked(self.home.values.read())? {
             return Ok(read(few_rows::Numbers::Bf16(&all[self.spec().range()])));
         }
         Ok(read(few_rows::Numbers::F32(&self.value()?)))
@@ -87,7 +87,7 @@ impl Param {
     /// Some elements of the weight, for as long as the guard lives.
     #[track_caller]
     pub(in crate::tensor) fn elements(&self, elements: Range<usize>) -> Result<Value<'_>> {
-        let home = here(self.home.values.read())?;
+        let home = asked(self.home.values.read())?;
         if let Storage::Local(Numbers::Bf16(all)) = &*home {
             let mut wide = vec![0.0; elements.len()];
             widen(&all[self.spec().range()][elements], &mut wide);
@@ -136,7 +136,30 @@ impl Param {
     fn add_contribution(&self, contribute: &mut dyn FnMut(&mut [f32], Write)) -> Result<()> {
         let spec = self.spec();
         let Progress { uses, contributions, outdated } = &self.home.layout().progress[self.index];
-        self.contribute_where_it_is(spec, outdated, contribute)?;
+        let mut home = asked(self.home.gradients.write())?;
+        let write = if outdated.swap(false, Relaxed) {
+            Write::Replace
+        } else {
+            Write::Add
+        };
+        let sharded = match &mut *home {
+            Storage::Local(Numbers::F32(all)) => {
+                contribute(&mut all[spec.range()], write);
+                None
+            }
+            Storage::Local(Numbers::Bf16(all)) => {
+                Stored::change(&mut all[spec.range()], |sum| contribute(sum, write));
+                None
+            }
+            Storage::Sharded(sharded) => Some(sharded.clone()),
+            Storage::Unallocated => {
+                bail!("parameter {} has no gradient yet: call Params::allocate first", spec.name)
+            }
+        };
+        drop(home);
+        if let Some(sharded) = sharded {
+            sharded.add_gradient(spec, &mut |sum| contribute(sum, Write::Add))?;
+        }
         if contributions.fetch_add(1, Relaxed) + 1 == *uses {
             contributions.store(0, Relaxed);
             for hook in &*self.home.hooks.read().unwrap_or_else(PoisonError::into_inner) {
@@ -145,40 +168,6 @@ impl Param {
         }
         Ok(())
     }
-
-    fn contribute_where_it_is(
-        &self,
-        spec: &Spec,
-        outdated: &AtomicBool,
-        contribute: &mut dyn FnMut(&mut [f32], Write),
-    ) -> Result<()> {
-        let mut home = here(self.home.gradients.write())?;
-        let write = if outdated.swap(false, Relaxed) {
-            Write::Replace
-        } else {
-            Write::Add
-        };
-        let collect = match &mut *home {
-            Storage::Local(Numbers::F32(all)) => {
-                contribute(&mut all[spec.range()], write);
-                return Ok(());
-            }
-            Storage::Local(Numbers::Bf16(all)) => {
-                Stored::change(&mut all[spec.range()], |sum| contribute(sum, write));
-                return Ok(());
-            }
-            Storage::Sharded(collect) => collect.clone(),
-            Storage::Unallocated => {
-                bail!("parameter {} has no gradient yet: call Params::allocate first", spec.name)
-            }
-        };
-        drop(home);
-        collect.add_gradient(spec, &mut |sum| contribute(sum, Write::Add))
-    }
-}
-
-fn here<G>(guard: std::result::Result<G, StillHeld>) -> Result<G> {
-    guard.map_err(|error| Error::Msg(error.to_string()))
 }
 
 /// A weight in use: the parameter's elements, row-major.
