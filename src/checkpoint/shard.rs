@@ -187,11 +187,8 @@ impl Shard {
                 let Some(tensor) = tensors.get(&format!("{kind}.{}", fragment.spec.name)) else {
                     continue;
                 };
-                for (number, bytes) in
-                    numbers.iter_mut().zip(tensor.data()[4 * first..].chunks_exact(4))
-                {
-                    *number = bytemuck::pod_read_unaligned(bytes);
-                }
+                let bytes = &tensor.data()[4 * first..][..4 * numbers.len()];
+                bytemuck::cast_slice_mut(numbers).copy_from_slice(bytes);
             }
         })
     }

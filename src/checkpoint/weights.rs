@@ -124,10 +124,8 @@ pub fn load(dir: &Path, params: &Params) -> Result<(), BadInput> {
         }
         let here = &mut values[spec.range()];
         spec.runs(0..here.len(), |run, at| {
-            for (value, bytes) in here[run].iter_mut().zip(tensor.data()[4 * at..].chunks_exact(4))
-            {
-                *value = bytemuck::pod_read_unaligned(bytes);
-            }
+            let bytes = &tensor.data()[4 * at..][..4 * run.len()];
+            bytemuck::cast_slice_mut(&mut here[run]).copy_from_slice(bytes);
         });
     }
     Ok(())

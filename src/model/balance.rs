@@ -290,14 +290,6 @@ impl Load {
     fn each(&self) -> f64 {
         self.copies.iter().sum::<u64>() as f64 / self.tokens as f64
     }
-
-    /// How many times as many copies as the mean the expert with most of them has: a step waits for
-    /// it.
-    pub fn imbalance(&self) -> f64 {
-        let most = self.copies.iter().max().copied().unwrap_or(0);
-        let all: u64 = self.copies.iter().sum();
-        most as f64 * self.copies.len() as f64 / all as f64
-    }
 }
 
 impl Watched {
@@ -479,7 +471,6 @@ mod tests {
         balance.watch("alone", &x, &CHOSEN, Scores::Softmax).unwrap();
         let load = &balance.loads()["alone"];
         assert_eq!((load.copies.as_slice(), load.tokens), (&[4, 3, 1][..], 4));
-        assert_eq!(load.imbalance(), 1.5);
         assert!((balance.loss() - 1.0).abs() < 1e-12);
         // transformers does not divide by the two experts of each token.
         let pooled = Balance::new(auxiliary(Scope::Model));

@@ -55,18 +55,16 @@ impl Round {
 
     /// Receives elements and reduces them with this rank's own.
     pub fn combine(self, from: usize, range: Range<usize>) -> Round {
-        Round {
-            recv: Some(Incoming { from, range, arrival: Arrival::Combine }),
-            ..self
-        }
+        self.recv(from, range, Arrival::Combine)
     }
 
     /// Receives elements and overwrites this rank's own.
     pub fn replace(self, from: usize, range: Range<usize>) -> Round {
-        Round {
-            recv: Some(Incoming { from, range, arrival: Arrival::Replace }),
-            ..self
-        }
+        self.recv(from, range, Arrival::Replace)
+    }
+
+    fn recv(self, from: usize, range: Range<usize>, arrival: Arrival) -> Round {
+        Round { recv: Some(Incoming { from, range, arrival }), ..self }
     }
 
     /// The same messages, `rounds` rounds later.

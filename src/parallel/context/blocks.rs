@@ -28,23 +28,19 @@ const KEYS: u16 = 1;
 const GRADIENTS: u16 = 2;
 
 impl AcrossBlocks {
-    pub fn new(attention: BlockAttention, slices: Arc<[Slices]>, group: &Comm) -> AcrossBlocks {
+    pub fn new(
+        attention: BlockAttention,
+        slices: Arc<[Slices]>,
+        group: &Comm,
+        exchange: Exchange,
+    ) -> AcrossBlocks {
         AcrossBlocks {
             attention,
             slices,
             group: group.clone(),
-            exchange: Exchange::Gather,
+            exchange,
             log_sums: OnceLock::new(),
         }
-    }
-
-    /// Of one rank that has all positions, in the order of `slices`.
-    pub fn alone(attention: BlockAttention, slices: Slices) -> AcrossBlocks {
-        AcrossBlocks::new(attention, Arc::new([slices]), &Comm::alone())
-    }
-
-    pub fn by(self, exchange: Exchange) -> AcrossBlocks {
-        AcrossBlocks { exchange, ..self }
     }
 
     fn queries<'a>(&'a self, qkv: &'a [f32]) -> Rows<'a> {

@@ -163,14 +163,14 @@ impl Attend for ContextAttention {
             let first = queries.start + group.rank() * each;
             let slices = self.slices.iter().flat_map(|slices| slices.runs(0..slices.rows()));
             let whole = Slices::new(slices.map(|(_, positions)| positions));
-            let y = apply(
-                &qkv,
-                AcrossBlocks::alone(attention(first..first + each, kv / group.size()), whole),
-            )?;
+            let heads = attention(first..first + each, kv / group.size());
+            let gather = Exchange::Gather; // of one rank: there is nothing to exchange
+            let op = AcrossBlocks::new(heads, [whole].into(), &Comm::alone(), gather);
+            let y = apply(&qkv, op)?;
             return Exchanged::new(group, pass.precision, &widths[..1]).to_positions(y);
         }
-        let op = AcrossBlocks::new(attention(queries.clone(), *kv), self.slices.clone(), group);
-        apply(&qkv, op.by(*exchange))
+        let attention = attention(queries.clone(), *kv);
+        apply(&qkv, AcrossBlocks::new(attention, self.slices.clone(), group, *exchange))
     }
 }
 

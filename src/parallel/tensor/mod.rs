@@ -127,34 +127,23 @@ impl TensorParallel {
 
     /// The operator before a column-parallel matrix.
     fn enter(&self) -> Parallel {
-        self.operator(if self.sequence {
-            Operator::Gather
-        } else {
-            Operator::Copy
-        })
+        self.operator(Operator::Copy, Operator::Gather)
     }
 
     /// The operator after a row-parallel matrix.
     fn leave(&self) -> Parallel {
-        self.operator(if self.sequence {
-            Operator::Scatter
-        } else {
-            Operator::Sum
-        })
+        self.operator(Operator::Sum, Operator::Scatter)
     }
 
-    fn operator(&self, operator: Operator) -> Parallel {
+    fn operator(&self, of_whole: Operator, of_slices: Operator) -> Parallel {
+        let operator = if self.sequence { of_slices } else { of_whole };
         Parallel { operator, group: self.group.clone() }
     }
 
-    /// Every rank of the group holds the parameter; the first one counts it.
-    fn same(&self) -> Copies {
-        Copies::Same { axis: Axis::Tensor, first: self.group.rank() == 0 }
-    }
-
-    /// A parameter that every rank of the group holds whole.
+    /// A parameter that every rank of the group holds whole; the first one counts it.
     fn declare_same(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
-        params.declare_shard(whole.name.clone(), whole, Cut::All, self.same())
+        let copies = Copies::Same { axis: Axis::Tensor, first: self.group.rank() == 0 };
+        params.declare_shard(whole.name.clone(), whole, Cut::All, copies)
     }
 }
 
