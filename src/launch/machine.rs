@@ -7,7 +7,7 @@ use super::STACK_BYTES;
 /// if the system does not provide these numbers.
 pub(super) fn free_for(processes: usize, threads: usize) -> Option<u64> {
     let left = |limit| {
-        left_of(limit, address_space().unwrap_or_default(), threads)
+        left_of(limit, process_memory().map_or(0, |(taken, _)| taken), threads)
             .saturating_mul(processes as u64)
     };
     let left = memory_limit().map(left);
@@ -44,8 +44,9 @@ fn left_of(limit: u64, taken: u64, ranks: usize) -> u64 {
     limit.saturating_sub(taken).saturating_sub(reserved)
 }
 
-/// Bytes of addresses that this process has reserved.
-fn address_space() -> Option<u64> {
+/// Bytes of addresses that this process has reserved, and bytes of the machine's memory that it
+/// has. None if the system does not provide the numbers.
+pub fn process_memory() -> Option<(u64, u64)> {
     let process = sysinfo::get_current_pid().ok()?;
     let only_memory = sysinfo::ProcessRefreshKind::nothing().with_memory();
     let mut system = sysinfo::System::new().ok()?;
@@ -54,7 +55,9 @@ fn address_space() -> Option<u64> {
         false,
         only_memory,
     );
-    system.process(process).map(sysinfo::Process::virtual_memory)
+    system
+        .process(process)
+        .map(|process| (process.virtual_memory(), process.memory()))
 }
 
 /// This process's number. A page of a browser has none.

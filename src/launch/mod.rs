@@ -29,7 +29,7 @@ mod world;
 pub use crate::comm::cores;
 pub use crate::memory::keep_freed_memory;
 pub use launcher::{Launched, launched};
-pub use machine::{host_name, memory_limit, process_id};
+pub use machine::{host_name, memory_limit, process_id, process_memory};
 pub use settings::{CommandLine, started_with};
 pub use world::{free_memory, is_first_process, is_mpi, ranks, ranks_here};
 

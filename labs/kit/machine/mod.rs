@@ -32,15 +32,7 @@ pub fn memory_limit_in_words() -> String {
 /// Bytes of the machine's memory that this process has: its ranks' buffers and all other memory,
 /// also freed memory that is kept for reuse. None if the system does not provide the number.
 pub fn resident_memory() -> Option<u64> {
-    let process = sysinfo::get_current_pid().ok()?;
-    let only_memory = sysinfo::ProcessRefreshKind::nothing().with_memory();
-    let mut system = sysinfo::System::new().ok()?;
-    system.refresh_processes_specifics(
-        sysinfo::ProcessesToUpdate::Some(&[process]),
-        false,
-        only_memory,
-    );
-    system.process(process).map(sysinfo::Process::memory)
+    launch::process_memory().map(|(_, resident)| resident)
 }
 
 /// Why the times of `here` ranks on this machine say nothing about as many devices, if they say
