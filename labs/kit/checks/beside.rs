@@ -28,13 +28,12 @@ impl Beside {
         library: &[T],
         bound: f64,
     ) -> Result<Beside> {
-        let mut largest = [largest_difference(lesson, library)];
+        let mut largest = largest_difference(lesson, library);
         // 0 and -0 differ in their bits alone.
-        if largest[0] == 0.0 && !same_bits(lesson, library) {
-            largest[0] = f64::MIN_POSITIVE;
+        if largest == 0.0 && !same_bits(lesson, library) {
+            largest = f64::MIN_POSITIVE;
         }
-        comm.all_reduce(&mut largest, Reduce::Max)?;
-        Ok(Beside { difference: largest[0], bound })
+        Ok(Beside { difference: comm.reduced(largest, Reduce::Max)?, bound })
     }
 
     /// The most by which two orders of adding one number of each rank can differ, 0 where `comm`

@@ -71,8 +71,7 @@ impl Symptoms {
         }
         self.distance.push((step as f64, distance(comm, &stored_values(params))?));
         if step > 0 {
-            let mut all = vec![0; self.last.len() * comm.size()];
-            comm.all_gather(&self.last, &mut all)?;
+            let mut all = comm.gathered(&self.last)?;
             all.sort_unstable();
             all.dedup();
             self.distinct.push((step as f64, all.len() as f64));
@@ -92,9 +91,7 @@ impl Symptoms {
 
     /// All ranks' hashes of their samples, in rank order.
     pub fn drawn_by_all(&self, comm: &Comm) -> Result<Vec<u64>> {
-        let mut all = vec![0; comm.size()];
-        comm.all_gather(&[self.drawn], &mut all)?;
-        Ok(all)
+        Ok(comm.gathered(&[self.drawn])?)
     }
 
     /// Plots the distance between the replicas, by step.

@@ -71,11 +71,9 @@ impl Place {
     #[track_caller]
     pub fn gather(comm: &Comm) -> Result<Vec<Place>> {
         let here = Place::here();
-        let mut names = vec![0u8; 2 * NAME * comm.size()];
         let mine = [name_bytes(&here.host), name_bytes(&here.thread)].concat();
-        comm.all_gather(&mine, &mut names)?;
-        let mut processes = vec![0u64; comm.size()];
-        comm.all_gather(&[u64::from(here.process)], &mut processes)?;
+        let names = comm.gathered(&mine)?;
+        let processes = comm.gathered(&[u64::from(here.process)])?;
         let place = |(names, process): (&[u8], u64)| Place {
             host: name(&names[..NAME]),
             thread: name(&names[NAME..]),

@@ -72,11 +72,9 @@ impl Resources {
         let mut used = Resources::here();
         // Threads are one process, which has counted them all.
         if launch::is_mpi() {
-            let mut maxrss = [used.maxrss];
             comm.all_reduce(&mut used.seconds, Reduce::Sum)?;
-            comm.all_reduce(&mut maxrss, Reduce::Max)?;
+            used.maxrss = comm.reduced(used.maxrss, Reduce::Max)?;
             comm.all_reduce(&mut used.counts, Reduce::Sum)?;
-            used.maxrss = maxrss[0];
         }
         Ok(used)
     }

@@ -1,5 +1,6 @@
 //! How long each part of a step takes.
 
+use shardlab::named::named;
 use shardlab::parallel::pipeline::Work;
 use shardlab::train::ComputedStep;
 use std::time::Instant;
@@ -21,23 +22,13 @@ pub struct Lap {
     pub end: Instant,
 }
 
-/// The parts of a training step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    Data,
-    Forward,
-    Backward,
-    Optimizer,
-}
-
-impl Part {
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Data => "data",
-            Part::Forward => "forward",
-            Part::Backward => "backward",
-            Part::Optimizer => "optimizer",
-        }
+named! {
+    /// The parts of a training step.
+    pub enum Part {
+        Data = "data",
+        Forward = "forward",
+        Backward = "backward",
+        Optimizer = "optimizer",
     }
 }
 

@@ -11,7 +11,8 @@ impl Nodes {
     pub fn svg(&self, title: &str) -> String {
         const ROW: f64 = 64.0;
         let mut page = Page::default();
-        for (i, ((node, ranks), first)) in self.0.iter().zip(self.first_ranks()).enumerate() {
+        let mut first = 0;
+        for (i, (node, ranks)) in self.0.iter().enumerate() {
             let y = ROW * i as f64;
             let size = (WIDTH - 2.0, ROW - 8.0);
             page.rect((1.0, y + 2.0), size, framed("currentColor", 1.0));
@@ -26,16 +27,9 @@ impl Nodes {
                 page.text((middle, y + 27.0), Anchor::Middle, format!("rank {rank}"));
                 page.text((middle, y + 44.0), Anchor::Middle, format!("local {local}"));
             }
+            first += ranks;
         }
         page.finish(title, ROW * self.0.len() as f64)
-    }
-
-    fn first_ranks(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().scan(0, |next, node| {
-            let first = *next;
-            *next += node.1;
-            Some(first)
-        })
     }
 }
 

@@ -5,27 +5,22 @@
 //! ("ph": "X") with microseconds since the trace began (Google, *Trace Event Format*).
 
 use serde_json::json;
+use shardlab::named::named;
 use std::borrow::Cow;
 
-/// A row of the viewer; spans of one track do not overlap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Track {
-    Compute,
-    Communication,
-    /// Parameters that are gathered: a second kind of communication, at the same time as the first.
-    Gathers,
-    Waiting,
-    /// Sends and receives between the stages of a pipeline.
-    Messages,
+named! {
+    /// A row of the viewer; spans of one track do not overlap.
+    pub enum Track {
+        Compute = "compute",
+        Communication = "communication",
+        /// Parameters that are gathered: a second kind of communication, at the same time as the
+        /// first.
+        Gathers = "gathers",
+        Waiting = "waiting",
+        /// Sends and receives between the stages of a pipeline.
+        Messages = "messages",
+    }
 }
-
-const TRACKS: [(Track, &str); 5] = [
-    (Track::Compute, "compute"),
-    (Track::Communication, "communication"),
-    (Track::Gathers, "gathers"),
-    (Track::Waiting, "waiting"),
-    (Track::Messages, "messages"),
-];
 
 /// An interval of one rank's time.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,21 +42,17 @@ pub fn events(rank: usize, spans: &[Span]) -> String {
             .to_string()
     };
     let mut events = vec![name("process_name", 0, format!("rank {rank}"))];
-    events.extend(
-        TRACKS
-            .iter()
-            .enumerate()
-            .map(|(tid, (_, track))| name("thread_name", tid, track.to_string())),
-    );
+    let thread = |track: Track| name("thread_name", track as usize, track.name().to_string());
+    events.extend(Track::ALL.map(thread));
     for span in spans {
-        let tid = TRACKS.iter().position(|(track, _)| *track == span.track).unwrap_or_default();
         // Both ends are rounded, and the duration lies between them: so spans that touch do not
         // overlap.
         let start = tenths(span.start);
         let end = tenths(span.end).max(start);
         let event = json!({
-            "name": span.name, "cat": TRACKS[tid].1, "ph": "X", "ts": start as f64 / 10.0,
-            "dur": (end - start) as f64 / 10.0, "pid": rank, "tid": tid, "args": { "step": span.step },
+            "name": span.name, "cat": span.track.name(), "ph": "X", "ts": start as f64 / 10.0,
+            "dur": (end - start) as f64 / 10.0, "pid": rank, "tid": span.track as usize,
+            "args": { "step": span.step },
         });
         events.push(event.to_string());
     }

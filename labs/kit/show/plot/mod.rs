@@ -60,12 +60,7 @@ impl<'a> Series<'a> {
 
     /// A series drawn as separate marks.
     pub fn dots(name: &'a str, points: impl IntoIterator<Item = (f64, f64)>) -> Series<'a> {
-        Series {
-            name,
-            points: points.into_iter().collect(),
-            style: Style::Dots,
-            look: None,
-        }
+        Series { style: Style::Dots, ..Series::line(name, points) }
     }
 
     /// Gives the series a look of its own (see [`Series::look`]).
@@ -79,7 +74,7 @@ impl<'a> Series<'a> {
 type Label = fn(f64) -> String;
 
 /// The data of a plot, and how to draw it. [`Plot::render`] turns it into text.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plot<'a> {
     /// The y axis's name, above the picture.
     pub title: &'a str,
@@ -103,16 +98,7 @@ pub struct Plot<'a> {
 impl<'a> Plot<'a> {
     /// An empty plot of ten rows with linear axes.
     pub fn new(title: &'a str, x_label: &'a str) -> Plot<'a> {
-        Plot {
-            title,
-            x_label,
-            series: Vec::new(),
-            height: 10,
-            log_x: false,
-            log_y: false,
-            labels: [None; 2],
-            round_x: false,
-        }
+        Plot { title, x_label, height: 10, ..Plot::default() }
     }
 
     /// Adds a series.
