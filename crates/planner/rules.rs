@@ -133,14 +133,32 @@ fn layer_fits(job: &TrainingJob) -> (bool, String) {
     enough(load.working, room, "while it computes it takes")
 }
 
-/// A fast network: the ranks of `strategy` wait for less than [`SLOW`] of a step.
-fn fast(job: &TrainingJob, strategy: Strategy, of: fn(&Time) -> f64, name: &str) -> (bool, String) {
+/// A fast network: where `tensor` ranks share each replica, ranks wait for less than [`SLOW`] of a
+/// step.
+fn fast(job: &TrainingJob, tensor: usize, zero: Stage, of: fn(&Time) -> f64) -> (bool, String) {
+    let strategy = Strategy {
+        data: job.devices / tensor,
+        tensor,
+        zero,
+        sequence: tensor > 1,
+        recompute: Recompute::Full,
+        ..Strategy::SINGLE
+    };
+    // With the next larger batch that its data ranks divide.
+    let batch = job.batch.next_multiple_of(strategy.data);
+    let words = if batch == job.batch {
+        String::new()
+    } else {
+        format!("with {batch} sequences ")
+    };
+    let job = TrainingJob { batch, ..job.clone() };
+    let name = strategy.words();
     let time = job.time(&strategy);
     let waits = of(&time);
     let all = time.total();
     let share = waits / all;
     let answer = if share < SLOW { "yes" } else { "no" };
-    let answer = format!("{answer}: {name} waits {} of {}", percent(share), seconds(all));
+    let answer = format!("{answer}: {words}{name} waits {} of {}", percent(share), seconds(all));
     (share < SLOW, answer)
 }
 
@@ -149,18 +167,6 @@ fn shares(job: &TrainingJob, tensor: usize) -> bool {
     job.devices.is_multiple_of(tensor)
         && job.model.kv_heads().is_multiple_of(tensor)
         && job.batch >= job.devices / tensor
-}
-
-/// The job with the next larger batch that its data ranks divide, and words for it.
-fn divided(job: &TrainingJob, data: usize) -> (TrainingJob, String) {
-    let batch = job.batch.next_multiple_of(data);
-    let words = if batch == job.batch {
-        String::new()
-    } else {
-        format!("with {batch} sequences ")
-    };
-    let job = TrainingJob { batch, ..job.clone() };
-    (job, words)
 }
 
 /// Asked of the job's own batch and devices: where there are more devices than sequences, tensor
@@ -177,31 +183,13 @@ fn fast_between(job: &TrainingJob) -> (bool, String) {
         );
         return (false, answer);
     };
-    let zero = Strategy {
-        data: job.devices / tensor,
-        tensor,
-        zero: Stage::Three,
-        sequence: tensor > 1,
-        recompute: Recompute::Full,
-        ..Strategy::SINGLE
-    };
-    let (job, words) = divided(job, zero.data);
-    fast(&job, zero, |time| time.data, &format!("{words}{}", zero.words()))
+    fast(job, tensor, Stage::Three, |time| time.data)
 }
 
 /// As many tensor ranks as heads and devices allow, and copies of them on the rest.
 fn fast_within(job: &TrainingJob) -> (bool, String) {
     let tensor = (1..=job.devices).rev().find(|&tensor| shares(job, tensor));
-    let tensor = tensor.unwrap_or(1);
-    let strategy = Strategy {
-        data: job.devices / tensor,
-        tensor,
-        sequence: tensor > 1,
-        recompute: Recompute::Full,
-        ..Strategy::SINGLE
-    };
-    let (job, words) = divided(job, strategy.data);
-    fast(&job, strategy, |time| time.tensor, &format!("{words}{}", strategy.words()))
+    fast(job, tensor.unwrap_or(1), Stage::Ddp, |time| time.tensor)
 }
 
 #[cfg(test)]
