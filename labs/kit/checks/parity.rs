@@ -256,9 +256,7 @@ pub fn set_gradients(params: &Params, gradients: &[f32]) {
 
 /// Ends a training. Returns all parameters of this rank's layers.
 fn values(training: Training) -> Result<Vec<f32>> {
-    let stages = training.leave()?;
-    let values = stages.chunks[0].params.whole()?.clone();
-    Ok(values)
+    Ok(training.leave()?.chunks[0].params.whole()?.clone())
 }
 
 /// Compares a parallel training with a serial one, which rank 0 of `world` runs here. Rank 0 prints

@@ -1,7 +1,7 @@
 //! The file of `--metrics`: one JSON line per step.
 
-use super::output::{create, help};
-use anyhow::{Result, anyhow};
+use super::output::{create, unwritten};
+use anyhow::Result;
 use serde::Serialize;
 use shardlab::error::BadInput;
 use std::fs::File;
@@ -27,9 +27,6 @@ impl MetricsFile {
             return Ok(());
         };
         let line = serde_json::to_string(record)? + "\n";
-        file.write_all(line.as_bytes()).map_err(|error| {
-            let what = format!("cannot write to {}: {error}", path.display());
-            anyhow!("{what}\nhelp: {}", help(&error, "name another file"))
-        })
+        file.write_all(line.as_bytes()).map_err(|error| unwritten(path, &error))
     }
 }

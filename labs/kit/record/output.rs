@@ -43,10 +43,13 @@ fn open(how: &OpenOptions, flag: &str, path: &Path) -> Result<File, BadInput> {
 /// # Errors
 /// If it cannot be written.
 pub fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).map_err(|error| {
-        let what = format!("cannot write to {}: {error}", path.display());
-        anyhow!("{what}\nhelp: {}", help(&error, "name another file"))
-    })
+    std::fs::write(path, text).map_err(|error| unwritten(path, &error))
+}
+
+/// The error of a file that could be opened before.
+pub(super) fn unwritten(path: &Path, error: &io::Error) -> anyhow::Error {
+    let what = format!("cannot write to {}: {error}", path.display());
+    anyhow!("{what}\nhelp: {}", help(error, "name another file"))
 }
 
 /// Makes the folder that `flag` names, and those around it.

@@ -6,10 +6,8 @@
 use super::activity::Activity;
 use super::colour::{Hue, of_activity};
 use super::screen::Screen;
-use super::text::{LongWords, columns, fold, pad_left};
+use super::text::{INDENT, LongWords, columns, fold, pad_left};
 use super::timeline::{legend, legend_item, sign};
-
-const INDENT: &str = "  ";
 
 /// One pass of a rank.
 #[derive(Clone, Copy, Debug, PartialEq)]

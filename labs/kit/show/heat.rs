@@ -3,9 +3,8 @@
 use super::colour::of_rank;
 use super::screen::Screen;
 use super::svg::{Anchor, Page, WIDTH};
-use super::text::{LongWords, columns, fold, pad_left, widest};
+use super::text::{INDENT, LongWords, columns, fold, pad_left, widest};
 
-const INDENT: &str = "  ";
 const GAP: usize = 3;
 
 /// From nothing to `MOST` of what is even, which is a level of its own.

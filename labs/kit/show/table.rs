@@ -1,9 +1,8 @@
 //! A small table that stays within the width.
 
 use super::screen::Screen;
-use super::text::{LongWords, columns, fold, pad_left, pad_right, plain};
+use super::text::{INDENT, LongWords, columns, fold, pad_left, pad_right, plain};
 
-const INDENT: &str = "  ";
 const GAP: &str = "  ";
 
 /// A word that is longer may be cut where there is no room for it: a path or an address.

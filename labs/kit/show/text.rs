@@ -1,5 +1,8 @@
 //! Text as the terminal sees it: colour codes take no room, and lines end at words.
 
+/// What a table, a picture and their titles are moved in by.
+pub(super) const INDENT: &str = "  ";
+
 /// The treatment by [`fold`] of a word that is longer than a line.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum LongWords {

@@ -4,10 +4,8 @@ use super::activity::{Activity, Interval};
 use super::colour::of_activity;
 use super::screen::Screen;
 use super::svg::{Anchor, Page, WIDTH, dashed, in_rows, tinted};
-use super::text::{LongWords, columns, fold, pad_left, place_labels, widest};
+use super::text::{INDENT, LongWords, columns, fold, pad_left, place_labels, widest};
 use std::ops::Range;
-
-const INDENT: &str = "  ";
 
 /// Narrower screens are drawn for as if they had this width.
 const NARROWEST: usize = 40;

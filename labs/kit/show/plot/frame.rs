@@ -1,11 +1,10 @@
 //! The frame around a plot: title and legend above, values at the sides.
 
 use super::super::screen::Screen;
-use super::super::text::{LongWords, columns, fold, pad_left, place_labels};
+use super::super::text::{INDENT, LongWords, columns, fold, pad_left, place_labels};
 use super::axis::Tick;
 use super::canvas::Canvas;
 
-const INDENT: &str = "  ";
 const LEGEND_GAP: &str = "   ";
 
 /// The frame of one plot. From the left: the indent, the values of the y axis set to the right, a
