@@ -26,41 +26,13 @@ pub fn predictions() -> Result<Vec<Question>> {
 
 /// What readers may type, and the number that each is: the pages' script must read the same.
 pub(super) fn typed_numbers() -> Vec<Value> {
-    let mut all: Vec<String> = [
-        "",
-        " ",
-        "-",
-        ".",
-        ",",
-        "ten",
-        "nan",
-        "inf",
-        "-infinity",
-        "1e3",
-        "1E-3",
-        "+5",
-        " 7 ",
-        "1e",
-        "e3",
-        "1e400",
-        "0x10",
-        "0b1",
-        "1_000",
-        "1 000",
-        "5%",
-        "5 %",
-        "5%%",
-        "%",
-        "%5",
-        "5 MB",
-        "5MB",
-        "5mb",
-        "1,5 MB",
-        "1.234,5%",
-        "--1",
-    ]
-    .map(str::to_owned)
-    .into();
+    let words = [
+        "", " ", "-", ".", ",", "ten", "nan", "inf", "1e3", "1E-3", "+5", " 7 ", "1e", "e3",
+        "1e400", "0x10", "0b1", "1_000", "1 000", "5%", "5 %", "5%%", "%", "%5", "5 MB", "5MB",
+        "5mb", "1,5 MB", "1.234,5%", "--1",
+    ];
+    let mut all: Vec<String> = words.map(str::to_owned).into();
+    all.push("-infinity".into());
     let wholes = ["", "0", "1", "12", "-2", "1234", "1.234", "1,234", "1.234.567", "1,234,567"];
     let rests = ["", "5", "05", "500", "5000", "500,5", "500.5", "5e-1"];
     let written = iproduct!(wholes, [".", ","], rests);
