@@ -76,40 +76,20 @@ pub(crate) fn slices(stage: Stage, ranks: usize) -> Result<Vec<Slice>> {
     })
 }
 
-/// Where each element of a new slice was. Elements that follow each other in one old slice, too,
-/// are one piece.
+/// Where the elements of a new slice were: a piece is what it has in common with one old slice. Old
+/// ranks have a parameter's elements in their order.
 pub(crate) fn pieces(old: &[Slice], new: &Slice) -> Vec<Piece> {
-    let place = |parameter: usize, element: usize| {
-        for (rank, slice) in old.iter().enumerate() {
-            for held in slice.held.iter().filter(|held| held.parameter == parameter) {
-                if (held.elements[0]..held.elements[1]).contains(&element) {
-                    return (rank, held.at + element - held.elements[0]);
-                }
-            }
-        }
-        unreachable!("a checkpoint has every element")
-    };
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces = Vec::new();
     for held in &new.held {
-        for element in held.elements[0]..held.elements[1] {
-            let (from, there) = place(held.parameter, element);
-            match pieces.last_mut() {
-                Some(last)
-                    if last.from == from
-                        && last.held.parameter == held.parameter
-                        && element > held.elements[0] =>
-                {
-                    last.held.elements[1] = element + 1;
+        for (from, slice) in old.iter().enumerate() {
+            for there in slice.held.iter().filter(|there| there.parameter == held.parameter) {
+                let first = held.elements[0].max(there.elements[0]);
+                let end = held.elements[1].min(there.elements[1]);
+                if first < end {
+                    let at = held.at + first - held.elements[0];
+                    let held = Held { elements: [first, end], at, ..*held };
+                    pieces.push(Piece { held, from, there: there.at + first - there.elements[0] });
                 }
-                _ => pieces.push(Piece {
-                    held: Held {
-                        parameter: held.parameter,
-                        elements: [element, element + 1],
-                        at: held.at + element - held.elements[0],
-                    },
-                    from,
-                    there,
-                }),
             }
         }
     }
