@@ -8,12 +8,12 @@
 
 use super::cases::json_of;
 use anyhow::Result;
+use indexmap::IndexSet;
 use itertools::iproduct;
 use kit::flags::with_flags;
 use kit::show::percent;
 use serde_json::{Value, json};
 use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Times, Work, simulate};
-use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 const RANKS: RangeInclusive<usize> = 2..=8;
@@ -52,24 +52,6 @@ fn times(schedule: Schedule, ratio: f64) -> Times {
     Times { forward: 1.0, backward, weights, message: 0.0 }
 }
 
-/// Different texts, each once, and the number of each.
-#[derive(Default)]
-struct Pool {
-    texts: Vec<String>,
-    numbers: HashMap<String, usize>,
-}
-
-impl Pool {
-    fn number(&mut self, text: String) -> usize {
-        let next = self.texts.len();
-        let number = *self.numbers.entry(text.clone()).or_insert(next);
-        if number == next {
-            self.texts.push(text);
-        }
-        number
-    }
-}
-
 /// All cases that a reader can choose, as JSON with one case per line:
 ///
 /// - `ranks`, `chunks`, `micro`, `ratios`, `names`: the values of the controls
@@ -80,28 +62,23 @@ impl Pool {
 /// - `cases`: for each schedule, and then for each number of ranks, chunks and micro-batches: the
 ///   number of its refusal, or the number of each rank's order
 pub(super) fn cases() -> Result<String> {
-    let mut orders = Pool::default();
-    let mut refusals = Pool::default();
+    // Different texts, each once and with its number.
+    let mut orders = IndexSet::new();
+    let mut refusals = IndexSet::new();
     let mut cases = Vec::new();
-    let mut needs = Vec::new();
-    for name in 0..NAMES.len() {
-        for (ranks, chunks) in iproduct!(RANKS, CHUNKS) {
-            for micro_batches in MICRO_BATCHES {
-                let pipeline = Pipeline { ranks, chunks, micro_batches };
-                let schedule = schedule(name, &pipeline);
-                cases.push(match schedule.orders(&pipeline) {
-                    Err(refusal) => json!(refusals.number(words(&refusal))),
-                    Ok(passes) => {
-                        let number = |order: &Vec<Op>| orders.number(packed_order(order, chunks));
-                        json!(packed(passes.iter().map(number)))
-                    }
-                });
+    let all = iproduct!(0..NAMES.len(), RANKS, CHUNKS, MICRO_BATCHES);
+    for (name, ranks, chunks, micro_batches) in all {
+        let pipeline = Pipeline { ranks, chunks, micro_batches };
+        cases.push(match schedule(name, &pipeline).orders(&pipeline) {
+            Err(refusal) => json!(refusals.insert_full(words(&refusal)).0),
+            Ok(passes) => {
+                let texts = passes.iter().map(|order| packed_order(order, chunks));
+                json!(packed(texts.map(|text| orders.insert_full(text).0)))
             }
-            needs.extend(
-                (name == 0).then(|| json!(needs_of(&Pipeline { ranks, chunks, micro_batches: 1 }))),
-            );
-        }
+        });
     }
+    let needs = iproduct!(RANKS, CHUNKS)
+        .map(|(ranks, chunks)| json!(needs_of(&Pipeline { ranks, chunks, micro_batches: 1 })));
     let values = |range: RangeInclusive<usize>| range.map(Value::from).collect();
     Ok(json_of([
         ("ranks", values(RANKS)),
@@ -109,9 +86,9 @@ pub(super) fn cases() -> Result<String> {
         ("micro", values(MICRO_BATCHES)),
         ("ratios", RATIOS.map(Value::from).to_vec()),
         ("names", NAMES.map(Value::from).to_vec()),
-        ("needs", needs),
-        ("orders", orders.texts.into_iter().map(Value::from).collect()),
-        ("refusals", refusals.texts.into_iter().map(Value::from).collect()),
+        ("needs", needs.collect()),
+        ("orders", orders.into_iter().map(Value::from).collect()),
+        ("refusals", refusals.into_iter().map(Value::from).collect()),
         ("cases", cases),
     ]))
 }
