@@ -7,7 +7,6 @@ use super::compare::pattern;
 use anyhow::{Context, Result};
 use kit::paths::{heading_of, pages_of_row, row};
 use regex::Regex;
-use serde_json::Value;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
@@ -44,19 +43,23 @@ struct Row {
 }
 
 impl Aids {
-    /// Reads them in mdBook's book.
+    /// Reads them in the checkout at `root`.
     ///
     /// # Errors
     ///
     /// Where the book has no glossary, or no page with paths.
-    pub fn read(book: &Value) -> Result<Aids> {
-        let page = |file: &str| {
-            content(book, file).with_context(|| format!("the book has no page {file}"))
-        };
-        Ok(Aids {
-            terms: terms(page("glossary.md")?),
-            paths: paths(page("how-to-use.md")?),
-        })
+    pub fn read(root: &std::path::Path) -> Result<Aids> {
+        let glossary = read(root, "book/src/glossary.md")?;
+        let how_to_use = read(root, "book/src/how-to-use.md")?;
+        Ok(Aids { terms: terms(&glossary), paths: paths(&how_to_use) })
+    }
+
+    /// The names of the paths that read this page.
+    pub(super) fn paths_with(&self, page: &str) -> impl Iterator<Item = &str> {
+        self.paths
+            .iter()
+            .filter(move |path| path.row_of(page).is_some())
+            .map(|path| &*path.name)
     }
 
     /// The page with both.
@@ -134,16 +137,9 @@ fn with_units(line: &str) -> String {
     UNIT.replace_all(&cells.join("|"), "$1\u{a0}$2$3").into_owned()
 }
 
-/// The text of the chapter in this file.
-fn content<'a>(value: &'a Value, file: &str) -> Option<&'a str> {
-    match value {
-        Value::Array(items) => items.iter().find_map(|item| content(item, file)),
-        Value::Object(fields) if fields.get("path").and_then(Value::as_str) == Some(file) => {
-            fields.get("content")?.as_str()
-        }
-        Value::Object(fields) => fields.values().find_map(|field| content(field, file)),
-        _ => None,
-    }
+/// A file of the checkout.
+pub(super) fn read(root: &std::path::Path, file: &str) -> Result<String> {
+    std::fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"))
 }
 
 /// Lines such as `- **bubble** ([lab06](lab06.md)): the time in which…`.
@@ -199,12 +195,6 @@ fn place(line: &str, word: &str, taken: &[(usize, usize)]) -> Option<(usize, usi
     })
 }
 
-/// The name of each path on the page of the paths, with the pages that it names.
-pub(super) fn pages_of_paths(page: &str) -> Vec<(String, Vec<String>)> {
-    let pages = |path: Path| path.rows.into_iter().flat_map(|row| row.pages).collect();
-    paths(page).into_iter().map(|path| (path.name.clone(), pages(path))).collect()
-}
-
 /// The paths of the page, each in its rows. A row that names an earlier path stands for that
 /// path's.
 fn paths(page: &str) -> Vec<Path> {
@@ -227,10 +217,14 @@ fn paths(page: &str) -> Vec<Path> {
 }
 
 impl Path {
+    /// The row that names this page.
+    fn row_of(&self, file: &str) -> Option<usize> {
+        self.rows.iter().position(|row| row.pages.iter().any(|page| page == file))
+    }
+
     /// The line of a page that is on this path, which a page hides; or nothing.
     fn line(&self, file: &str) -> String {
-        let has = |row: &Row| row.pages.iter().any(|page| page == file);
-        let Some(at) = self.rows.iter().position(has) else {
+        let Some(at) = self.row_of(file) else {
             return String::new();
         };
         let Path { name, rows } = self;
@@ -256,7 +250,6 @@ impl Path {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     const GLOSSARY: &str = "# Glossary\n\n\
         - **stage** ([one](one.md)): a part.\n\
@@ -270,10 +263,7 @@ mod tests {
         ### Day, whole: 60 minutes\n\n| 30 | Half | a |\n| 30 | [three](three.md) | c |\n";
 
     fn aids() -> Aids {
-        let chapter = |path: &str, content: &str| json!({"Chapter": {"path": path, "content": content, "sub_items": []}});
-        let book =
-            json!({"items": [chapter("how-to-use.md", PATHS), chapter("glossary.md", GLOSSARY)]});
-        Aids::read(&book).unwrap()
+        Aids { terms: terms(GLOSSARY), paths: paths(PATHS) }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The slides of every lab, from what `labs/labs.toml` and the book have of it: its question, its
 //! picture, an output, a mistake, and what to take home. Nothing on them is typed for a slide.
 
-use super::aids::pages_of_paths;
+use super::aids::{Aids, read};
 use super::places::filled;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kit::show::counted;
 use kit::{Course, Lab, capitalized};
 use std::path::Path;
@@ -18,19 +18,17 @@ const PLACE: &str = "<section class=\"decks\">";
 ///
 /// # Errors
 /// If a lab names an output that is not there.
-pub fn with_decks(course: &Course, root: &Path, page: &str) -> Result<String> {
-    filled(page, PLACE, |_| decks(course, root))
+pub fn with_decks(course: &Course, aids: &Aids, root: &Path, page: &str) -> Result<String> {
+    filled(page, PLACE, |_| decks(course, aids, root))
 }
 
 /// Five slides for each lab. Each names its decks: its lab, and the paths that have this lab.
-fn decks(course: &Course, root: &Path) -> Result<String> {
-    let paths = pages_of_paths(&read(root, "book/src/how-to-use.md")?);
+fn decks(course: &Course, aids: &Aids, root: &Path) -> Result<String> {
     let mut out = String::new();
     for (i, lab) in course.labs.iter().enumerate() {
         let page = format!("{}.md", lab.name);
-        let on = paths.iter().filter(|(_, pages)| pages.contains(&page));
         let mut names = vec![lab.name.as_str()];
-        names.extend(on.map(|(name, _)| name.as_str()));
+        names.extend(aids.paths_with(&page));
         let names = names.join("|");
         let slide = |heading: &str, body: &str| {
             format!(
@@ -118,10 +116,6 @@ fn takeaway(lab: &Lab, next: Option<&Lab>) -> String {
     out
 }
 
-fn read(root: &Path, file: &str) -> Result<String> {
-    std::fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +136,8 @@ mod tests {
         let mut course = Course::read().unwrap();
         let last = course.labs.last().unwrap().clone();
         course.labs.push(Lab { name: "lab99".into(), title: "Experts".into(), ..last });
-        let decks = decks(&course, root()).unwrap();
+        let aids = Aids::read(root()).unwrap();
+        let decks = decks(&course, &aids, root()).unwrap();
         let names = names(&decks);
         for lab in &course.labs {
             let own = format!("data-decks=\"{}", lab.name);
@@ -175,11 +170,10 @@ mod tests {
     #[test]
     fn only_a_page_with_a_place_gets_slides() {
         let course = Course::read().unwrap();
-        assert_eq!(with_decks(&course, root(), "# A\n").unwrap(), "# A\n");
-        assert!(
-            with_decks(&course, root(), &format!("{PLACE}</section>\n"))
-                .unwrap()
-                .starts_with("<section class=\"slide\"")
-        );
+        let aids = Aids::read(root()).unwrap();
+        let with_decks = |page: &str| with_decks(&course, &aids, root(), page).unwrap();
+        assert_eq!(with_decks("# A\n"), "# A\n");
+        let filled = with_decks(&format!("{PLACE}</section>\n"));
+        assert!(filled.starts_with("<section class=\"slide\""));
     }
 }

@@ -37,10 +37,10 @@ pub fn preprocess(args: &[String]) -> Result<()> {
     let folder = context["root"].as_str().context("mdBook hands over where the book is")?;
     let root = Path::new(folder).parent().context("the book is in the checkout")?.to_owned();
     let course = Course::read()?;
-    let aids = Aids::read(book)?;
+    let aids = Aids::read(&root)?;
     let questions = predictions()?;
     pages(book, &|file, page| {
-        let page = with_decks(&course, &root, page)?;
+        let page = with_decks(&course, &aids, &root, page)?;
         let page = with_answers(&course, &root, &page)?;
         let page = with_tabs(file, &page)?;
         let page = coloured(&mathml_of_page(&aids.add(file, &page))?);
