@@ -3,11 +3,12 @@
 //! The figure's script (`book/figures/memory.js`) has the same formulas, and book/browse.py
 //! compares both.
 
+use super::plans::cluster;
 use crate::draw::Loads;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use itertools::iproduct;
 use kit::show::bytes_decimal;
-use planner::{Cluster, Device, Load, Program, Recompute, Stage, Strategy, TrainingJob};
+use planner::{Load, Program, Recompute, Stage, Strategy, TrainingJob};
 use serde_json::{Value, json};
 use shardlab::plan::{BytesEach, ModelShape};
 
@@ -46,8 +47,7 @@ const FIRST: Choice = Choice {
 /// The model's parameters, and a rank's bytes.
 fn load(choice: &Choice) -> Result<(u64, Load)> {
     let Choice { layers, width, heads, sequence, .. } = *choice;
-    let device = Device::named("h100-80g").context("a device")?;
-    let cluster = Cluster::new(device, "dgx-h100").context("a network")?;
+    let cluster = cluster("h100-80g", "dgx-h100")?;
     let model = ModelShape::gpt2(layers, width, heads, VOCABULARY, sequence);
     let job = TrainingJob {
         bytes: if choice.mixed { BytesEach::MIXED } else { BytesEach::F32 },
@@ -117,8 +117,7 @@ pub(super) fn picture() -> Result<Loads<'static>> {
     ];
     let rows = choices.into_iter().map(|(name, choice)| {
         let (_, load) = load(&choice)?;
-        let state = load.state();
-        Ok((name, [state, load.activations, load.working]))
+        Ok((name, [load.state(), load.activations, load.working]))
     });
     Ok(Loads {
         kinds: ["state", "activations", "while it computes"],

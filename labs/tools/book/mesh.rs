@@ -5,9 +5,10 @@
 //! finds groups and nodes itself, and book/browse.py compares both.
 
 use super::cases::json_of;
-use anyhow::{Context, Result};
+use super::plans::cluster;
+use anyhow::Result;
 use itertools::iproduct;
-use planner::{Cluster, Degrees, Device, Stage, Strategy, TrainingJob, model};
+use planner::{Degrees, Stage, Strategy, TrainingJob, model};
 use serde_json::{Value, json};
 use shardlab::mesh::{Axis, Coordinates, Layout, Order};
 use shardlab::plan::Portion;
@@ -19,8 +20,7 @@ const AXES: [Axis; 3] = [Axis::Tensor, Axis::Data, Axis::Pipeline];
 /// lab11's job on so many devices, with the batch of the whole job, one sequence in a micro-batch,
 /// and ZeRO-1.
 fn job(sizes: Coordinates) -> Result<(TrainingJob, Strategy)> {
-    let device = Device::named("h100-80g").context("a device")?;
-    let cluster = Cluster::new(device, "dgx-h100").context("a network")?;
+    let cluster = cluster("h100-80g", "dgx-h100")?;
     let shape = model("llama-3-70b")?;
     let strategy = Strategy {
         data: sizes.data,

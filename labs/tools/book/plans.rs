@@ -35,26 +35,26 @@ const NETWORKS: [(&str, &str); 3] = [
 const SHOWN: usize = 5;
 
 /// One case: the job's search, and the rules' advice.
-struct Case {
-    job: TrainingJob,
+pub(crate) struct Case {
+    pub job: TrainingJob,
     search: Search,
 }
 
-fn case(name: &str, devices: usize, device: &str, network: &str) -> Result<Case> {
+/// Devices of this name on the network of that name.
+pub(crate) fn cluster(device: &str, network: &str) -> Result<Cluster> {
     let cluster = Device::named(device).and_then(|device| Cluster::new(device, network));
-    let job = TrainingJob::new(
-        model(name)?,
-        cluster.with_context(|| format!("no {device} or no {network}"))?,
-        devices,
-    );
-    let search = search(&job);
-    Ok(Case { job, search })
+    cluster.with_context(|| format!("no {device} or no {network}"))
+}
+
+fn case(name: &str, devices: usize, device: &str, network: &str) -> Result<Case> {
+    let job = TrainingJob::new(model(name)?, cluster(device, network)?, devices);
+    Ok(Case { search: search(&job), job })
 }
 
 impl Case {
     /// The seconds of a step as lab11 expects them; of a plan like none that was published, the
     /// prediction with a question mark.
-    fn probably(&self, plan: &Plan) -> String {
+    pub fn probably(&self, plan: &Plan) -> String {
         match Accuracy::known().expected(Made::Benchmark, &plan.strategy) {
             Some(_) => likely::seconds(Made::Benchmark, plan),
             None => format!("{}?", seconds(plan.time.total())),
@@ -65,15 +65,12 @@ impl Case {
     /// gathered or recomputed layers; and the parts of its step, in thousandths of `longest`.
     fn row(&self, plan: &Plan, longest: f64) -> Value {
         let s = plan.strategy;
-        let load = plan.load;
         let again = match s.recompute {
             Recompute::None => String::new(),
             recompute => cell(recompute),
         };
         let cost = self.job.cost(plan.time.total(), 1.0);
-        let state = load.state();
-        let hundredths =
-            [state, load.activations, load.working].map(|bytes| (bytes / 1e7).round() as u64);
+        let hundredths = bytes(plan).map(|bytes| (bytes / 1e7).round() as u64);
         let thousandths = parts(plan).map(|part| (1000.0 * part / longest).round() as u64);
         json!([
             s.words(),
@@ -89,7 +86,7 @@ impl Case {
     }
 
     /// The plans that the case shows.
-    fn shown(&self) -> Vec<&Plan> {
+    pub fn shown(&self) -> Vec<&Plan> {
         self.search.by_degrees().into_iter().take(SHOWN).collect()
     }
 
@@ -113,7 +110,7 @@ impl Case {
 
 /// The seconds of a plan's step by what they are for: computing and the update, computing again,
 /// tensor ranks, pipeline, bubble, and data ranks. Communication counts where nothing hides it.
-fn parts(plan: &Plan) -> [f64; 6] {
+pub(crate) fn parts(plan: &Plan) -> [f64; 6] {
     let time = plan.time;
     [
         time.compute + time.optimizer,
@@ -125,8 +122,13 @@ fn parts(plan: &Plan) -> [f64; 6] {
     ]
 }
 
+/// The bytes of a rank: the state, activations, and what layers need while they compute.
+pub(crate) fn bytes(plan: &Plan) -> [f64; 3] {
+    [plan.load.state(), plan.load.activations, plan.load.working]
+}
+
 /// The longest step of these plans.
-fn longest(plans: &[&Plan]) -> f64 {
+pub(crate) fn longest(plans: &[&Plan]) -> f64 {
     plans.iter().map(|plan| plan.time.total()).fold(0.0, f64::max)
 }
 
@@ -166,39 +168,15 @@ pub(super) fn cases() -> Result<String> {
     ]))
 }
 
-/// A plan in words, the seconds that its step probably takes, the parts of the step as shares of
-/// the longest one, and the bytes of a rank as shares of what a plan may use: the state,
-/// activations, and what layers need while they compute.
-pub(crate) struct Bars {
-    pub words: String,
-    pub probably: String,
-    pub step: [f64; 6],
-    pub bytes: [f64; 3],
+/// lab11's default: the job whose best plans are the first picture, and one of them another.
+pub(crate) fn first() -> Result<Case> {
+    case("llama-3-70b", 512, "h100-80g", "dgx-h100")
 }
 
-/// The first picture: the best plans of lab11's own job.
-pub(crate) fn best_plans() -> Result<Vec<Bars>> {
-    let case = case("llama-3-70b", 512, "h100-80g", "dgx-h100")?;
-    let shown = case.shown();
-    let longest = longest(&shown);
-    let room = case.job.cluster.device.room();
-    let bars = |plan: &&Plan| {
-        let load = plan.load;
-        let bytes = [load.state(), load.activations, load.working];
-        Bars {
-            words: plan.strategy.words(),
-            probably: case.probably(plan),
-            step: parts(plan).map(|part| part / longest),
-            bytes: bytes.map(|bytes| bytes / room),
-        }
-    };
-    Ok(shown.iter().map(bars).collect())
-}
-
-/// The job of lab11's default, and its fastest plan of 8 tensor ranks and 64 data ranks: the figure
-/// that works one plan out.
+/// lab11's job, and its fastest plan of 8 tensor ranks and 64 data ranks: the figure that works one
+/// plan out.
 pub fn tensor_and_data() -> Result<(TrainingJob, Plan)> {
-    let Case { job, search } = case("llama-3-70b", 512, "h100-80g", "dgx-h100")?;
+    let Case { job, search } = first()?;
     let plan = search.best(|s| s.tensor == 8 && s.data == 64);
     let plan = *plan.context("a plan of 8 tensor ranks and 64 data ranks fits")?;
     Ok((job, plan))

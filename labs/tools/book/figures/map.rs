@@ -4,10 +4,10 @@
 //! card that says what is cut, what is sent and when it is the answer; beside it are the plans that
 //! lab11's search finds best. The poster is both on one sheet.
 
+use crate::plans::cluster;
 use anyhow::{Context, Result};
 use kit::show::svg::{Anchor, Page, Point, WIDTH, framed, rank_colour};
-use planner::{Cluster, Degrees, Device, TrainingJob};
-use planner::{model, search};
+use planner::{Degrees, TrainingJob, model, search};
 
 /// Devices of the picture, and parts of everything that is cut.
 const PARTS: usize = 4;
@@ -284,9 +284,7 @@ fn of_devices(devices: usize) -> String {
 /// For each model its fastest plans, by the number of devices.
 fn fastest() -> Result<Vec<(&'static str, Vec<String>)>> {
     let plan = |name: &str, devices: usize| {
-        let cluster = Device::named("h100-80g")
-            .and_then(|device| Cluster::new(device, "dgx-h100"))
-            .context("a device and a network of lab11")?;
+        let cluster = cluster("h100-80g", "dgx-h100")?;
         let search = search(&TrainingJob::new(model(name)?, cluster, devices));
         Ok(match search.by_degrees().first() {
             Some(plan) => plan.strategy.words(),

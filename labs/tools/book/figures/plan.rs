@@ -4,8 +4,7 @@ use crate::draw::{Anchor, Coat, Ink, Sketch};
 use crate::plans::tensor_and_data;
 use anyhow::Result;
 use kit::show::{bytes_decimal, significant, thousands};
-use planner::Plan;
-use planner::{Degrees, TrainingJob};
+use planner::{Degrees, Plan, TrainingJob};
 
 /// A kind of bytes: its name, how many, and where they come from.
 type Kind = (&'static str, f64, String);

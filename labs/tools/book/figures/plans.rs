@@ -1,8 +1,9 @@
 //! The fastest plans of lab11's job: what the seconds of a step are for, and the bytes of a rank.
 
 use crate::draw::{Anchor, Coat, Ink, Sketch};
-use crate::plans::best_plans;
+use crate::plans::{bytes, first, longest, parts};
 use anyhow::Result;
+use planner::Degrees;
 
 /// What a step's seconds are for, in the order of the bars. The axes have the colours that the
 /// explorer of meshes gives them.
@@ -25,24 +26,32 @@ pub(super) fn picture() -> Result<String> {
     const TOP: f64 = 58.0;
     const ROW: f64 = 54.0;
     let mut sketch = Sketch::default();
-    let parts = PARTS.map(|(name, ink, coat)| (name, ink, coat, 0.0));
-    let bytes = BYTES.map(|(name, coat)| (name, Ink::Same, coat, 20.0));
+    let of_step = PARTS.map(|(name, ink, coat)| (name, ink, coat, 0.0));
+    let of_rank = BYTES.map(|(name, coat)| (name, Ink::Same, coat, 20.0));
     let mut x = [44.0, 62.0];
     sketch.words((0.0, 13.0), Anchor::Start, "step");
     sketch.words((0.0, 33.0), Anchor::Start, "memory");
-    for (name, ink, coat, y) in parts.into_iter().chain(bytes) {
+    for (name, ink, coat, y) in of_step.into_iter().chain(of_rank) {
         let x = &mut x[usize::from(y > 0.0)];
         sketch.boxed((*x, y + 2.0), (12.0, 12.0), ink, coat, "");
         sketch.words((*x + 17.0, y + 13.0), Anchor::Start, name);
         *x += 26.0 + 7.0 * name.len() as f64;
     }
-    let plans = best_plans()?;
+    let case = first()?;
+    let plans = case.shown();
+    let (longest, room) = (longest(&plans), case.job.cluster.device.room());
     for (i, plan) in plans.iter().enumerate() {
         let y = TOP + ROW * i as f64;
-        sketch.words((0.0, y), Anchor::Start, &plan.words);
-        sketch.words((480.0, y), Anchor::End, &plan.probably);
-        let step = PARTS.iter().zip(plan.step).map(|(part, share)| (part.1, part.2, share));
-        let bytes = BYTES.iter().zip(plan.bytes).map(|(kind, share)| (Ink::Same, kind.1, share));
+        sketch.words((0.0, y), Anchor::Start, plan.strategy.words());
+        sketch.words((480.0, y), Anchor::End, case.probably(plan));
+        let step = PARTS
+            .iter()
+            .zip(parts(plan))
+            .map(|(part, took)| (part.1, part.2, took / longest));
+        let bytes = BYTES
+            .iter()
+            .zip(bytes(plan))
+            .map(|(kind, held)| (Ink::Same, kind.1, held / room));
         let mut bar = |y: f64, high: f64, parts: &mut dyn Iterator<Item = (Ink, Coat, f64)>| {
             let mut x = 1.0;
             for (ink, coat, share) in parts.filter(|part| part.2 > 0.0) {
