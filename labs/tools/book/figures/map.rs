@@ -19,9 +19,8 @@ struct Cut {
     strategy: &'static str,
     /// The page about it.
     page: &'static str,
-    batch: Divided,
-    model: Divided,
-    state: Divided,
+    /// The batch, the model and its state.
+    divided: [Divided; 3],
     cuts: &'static str,
     sends: &'static str,
     when: &'static str,
@@ -43,9 +42,7 @@ const CUTS: [Cut; 7] = [
         name: "data",
         strategy: "data parallelism (DDP)",
         page: "lab03",
-        batch: Divided::Rows,
-        model: Divided::Not,
-        state: Divided::Not,
+        divided: [Divided::Rows, Divided::Not, Divided::Not],
         cuts: "the batch: each device has a copy of the|model, and sequences of its own",
         sends: "all gradients, once per step: an all-reduce,|which the backward pass can hide",
         when: "the model fits, and more sequences per|second are wanted",
@@ -54,9 +51,7 @@ const CUTS: [Cut; 7] = [
         name: "state",
         strategy: "ZeRO, FSDP",
         page: "lab04",
-        batch: Divided::Rows,
-        model: Divided::Not,
-        state: Divided::Columns,
+        divided: [Divided::Rows, Divided::Not, Divided::Columns],
         cuts: "what data ranks hold twice: Adam's moments,|then gradients, then weights",
         sends: "the same bytes; half as many again if|weights are cut as well (ZeRO-3)",
         when: "a layer fits, and the state does not",
@@ -65,9 +60,7 @@ const CUTS: [Cut; 7] = [
         name: "matrices",
         strategy: "tensor parallelism",
         page: "lab05",
-        batch: Divided::Not,
-        model: Divided::Columns,
-        state: Divided::Columns,
+        divided: [Divided::Not, Divided::Columns, Divided::Columns],
         cuts: "heads, and the columns and rows of|matrices, in every layer",
         sends: "activations: two all-reduces per layer and|pass, and all ranks wait for them",
         when: "a layer or its step is too large, and links|are fast: within a node",
@@ -76,9 +69,7 @@ const CUTS: [Cut; 7] = [
         name: "sequence",
         strategy: "sequence parallelism",
         page: "lab05",
-        batch: Divided::Columns,
-        model: Divided::Columns,
-        state: Divided::Columns,
+        divided: [Divided::Columns, Divided::Columns, Divided::Columns],
         cuts: "the positions of each sequence, between the|matrices of tensor ranks",
         sends: "a reduce-scatter and an all-gather in place|of each all-reduce",
         when: "there are tensor ranks, and activations|fill them",
@@ -87,9 +78,7 @@ const CUTS: [Cut; 7] = [
         name: "layers",
         strategy: "pipeline parallelism",
         page: "lab06",
-        batch: Divided::Not,
-        model: Divided::Rows,
-        state: Divided::Columns,
+        divided: [Divided::Not, Divided::Rows, Divided::Columns],
         cuts: "layers into stages, which micro-batches|pass one after the other",
         sends: "activations at each cut, to one neighbour:|the fewest bytes of all",
         when: "links are slow (between nodes), and there|are many micro-batches: else stages wait",
@@ -98,9 +87,7 @@ const CUTS: [Cut; 7] = [
         name: "context",
         strategy: "context parallelism",
         page: "lab12",
-        batch: Divided::Columns,
-        model: Divided::Not,
-        state: Divided::Not,
+        divided: [Divided::Columns, Divided::Not, Divided::Not],
         cuts: "the positions of each sequence; each device|has all weights, as data ranks have",
         sends: "keys and values of every layer, and their|gradients; all gradients, once per step",
         when: "a sequence is too long for one device",
@@ -109,9 +96,7 @@ const CUTS: [Cut; 7] = [
         name: "experts",
         strategy: "expert parallelism",
         page: "lab13",
-        batch: Divided::Rows,
-        model: Divided::Boxes,
-        state: Divided::Columns,
+        divided: [Divided::Rows, Divided::Boxes, Divided::Columns],
         cuts: "the experts of each layer, of which a token|needs a few",
         sends: "tokens to their experts and back: two|all-to-alls per layer and pass",
         when: "the model is a mixture of experts, too many|for one device",
@@ -124,13 +109,14 @@ const CUTS: [Cut; 7] = [
 fn cut(page: &mut Page, (x, y): Point, cut: &Cut, unit: f64) {
     let batch = (unit, unit);
     let layer = (1.3 * unit, unit);
-    part(page, (x, y), batch, PARTS, cut.batch);
+    let [of_batch, of_model, of_state] = cut.divided;
+    part(page, (x, y), batch, PARTS, of_batch);
     let model = x + (PARTS as f64 + 1.0) * unit;
-    part(page, (model, y), layer, PARTS, cut.model);
+    part(page, (model, y), layer, PARTS, of_model);
     let state = model + PARTS as f64 * layer.0 + unit;
     for kind in 0..3 {
         let top = y + 1.5 * unit * f64::from(kind);
-        part(page, (state, top), batch, 1, cut.state);
+        part(page, (state, top), batch, 1, of_state);
     }
 }
 
