@@ -109,7 +109,7 @@ fn time_one(comm: &Comm, way: Way, array: usize) -> Result<f64> {
 }
 
 /// Times against sizes, on logarithmic axes.
-pub fn plot(screen: &Screen, title: &str, timings: &[Timing]) -> String {
+pub fn plot<'a>(title: &'a str, timings: &'a [Timing]) -> Plot<'a> {
     let series = timings.iter().map(|timing| {
         Series::line(
             timing.way.name(),
@@ -122,7 +122,7 @@ pub fn plot(screen: &Screen, title: &str, timings: &[Timing]) -> String {
         .log_y()
         .labels(bytes_binary, seconds)
         .height(12);
-    series.fold(plot, Plot::series).render(screen)
+    series.fold(plot, Plot::series)
 }
 
 /// The line t = a + S/b of each way, and its largest size in nccl-tests' terms.

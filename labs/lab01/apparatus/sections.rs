@@ -149,7 +149,8 @@ pub fn times(study: &Study, screen: &Screen, comm: &Comm, counts: &[Count]) -> R
     }
     let busy = watch.row(screen, comm.size());
     section(screen, "How long it takes here");
-    screen.say(benchmark::plot(screen, &format!("{name} on {} ranks", study.ranks), &timings));
+    let title = format!("{name} on {} ranks", study.ranks);
+    screen.say(benchmark::plot(&title, &timings).render(screen));
     screen.say(format!("\n{}", benchmark::sizes_table(screen, &timings)));
     screen.say(format!("\n{}", benchmark::fits(screen, &timings)));
     if let Some(busy) = busy {
@@ -180,7 +181,7 @@ pub fn predictions(study: &Study, screen: &Screen, ranks: usize) -> Result<()> {
     let timings =
         predict::predict(study.collective, ranks, &benchmark::sizes(4, 64 << 20), network)?;
     let title = format!("{} on {count} ranks", study.collective.name());
-    screen.say(benchmark::plot(screen, &title, &timings));
+    screen.say(benchmark::plot(&title, &timings).render(screen));
     screen.say(format!("\n{}", benchmark::sizes_table(screen, &timings)));
     section(
         screen,

@@ -46,7 +46,7 @@ enum What {
     Notebook { written: PathBuf, run: PathBuf },
     /// Print a figure as SVG
     Figure { name: String },
-    /// Print a run's --metrics, or lab01's --json, as SVG
+    /// Print a run's --metrics as SVG
     Plot { file: PathBuf },
     /// Print the cases of an interactive figure for its script, as JSON
     Cases { name: String },

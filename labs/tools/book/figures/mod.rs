@@ -36,7 +36,7 @@ use labs::lab04::computed_step;
 use labs::lab05::gemm;
 use labs::lab09::padding_figures;
 pub use plots::{activations, plot};
-use plots::{cost, times_of};
+use plots::cost;
 use ring::moments;
 pub use ring::ring;
 use schedules::chart;
@@ -74,7 +74,7 @@ pub fn figure(name: &str) -> Result<String> {
     let screen = Screen::plain();
     Ok(match name {
         "activations" => activations(&BABY, BATCH, DropoutMasks::None).svg(),
-        "cost" => times_of(&cost()?).svg(),
+        "cost" => cost()?,
         "padding" => padding_figures(|plot| plot.svg()),
         "nodes" => Nodes(vec![("node1".into(), 4), ("node2".into(), 4)])
             .svg("Eight ranks on two nodes"),
