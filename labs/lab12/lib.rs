@@ -14,7 +14,7 @@ pub mod lesson;
 mod questions;
 mod run;
 
-pub use apparatus::{Break, Cell, Grid, Packed};
+pub use apparatus::{Break, Cell, Grid, Packed, ring_beside_ulysses};
 pub use flags::Args;
 pub use kit;
 pub use questions::QUESTIONS;

@@ -5,7 +5,7 @@ use shardlab::parallel::context::Exchange;
 
 /// What a ring sends for each number of Ulysses, with `group` query heads for each key head: in the
 /// forward pass, and over a step.
-fn ring_beside_ulysses(ranks: usize, group: usize) -> [f64; 2] {
+pub fn ring_beside_ulysses(ranks: usize, group: usize) -> [f64; 2] {
     let sent = |exchange: Exchange| exchange.sent(ranks, 1.0, group as f64, 1.0);
     let ring = sent(Exchange::Ring);
     let ulysses = sent(Exchange::Ulysses);

@@ -22,7 +22,7 @@ mod work;
 pub use attending::attending;
 pub use broken::Break;
 pub use broken_pass::break_pass;
-pub use bytes::show_bytes;
+pub use bytes::{ring_beside_ulysses, show_bytes};
 pub use checks::{Found, check, check_training};
 pub use grid::{Cell, Grid};
 pub use measured::{Measured, compared, measure};

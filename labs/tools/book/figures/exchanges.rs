@@ -2,21 +2,13 @@
 
 use crate::draw::{Anchor, Ink, Sketch, Stroke};
 use kit::show::counted;
-use shardlab::parallel::context::Exchange;
+use labs::lab12::ring_beside_ulysses;
 
 /// Query heads for each key head: multi-head attention, Llama 3 70B and 405B.
 const GROUPS: [usize; 3] = [1, 8, 16];
 
 /// Context ranks that have a mark.
 const RANKS: [usize; 5] = [2, 4, 8, 16, 32];
-
-/// Bytes of a ring for each byte of Ulysses: forward, and over a step.
-fn ring_beside_ulysses(ranks: usize, group: usize) -> [f64; 2] {
-    let sent = |exchange: Exchange| exchange.sent(ranks, 1.0, group as f64, 1.0);
-    let ring = sent(Exchange::Ring);
-    let ulysses = sent(Exchange::Ulysses);
-    [ring[0] / ulysses[0], (ring[0] + ring[1]) / (ulysses[0] + ulysses[1])]
-}
 
 /// The forward pass. A step's bytes are half as many again, so its line of equals is lower.
 pub(super) fn picture() -> String {
