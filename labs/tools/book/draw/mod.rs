@@ -13,7 +13,7 @@ mod loads;
 mod sketch;
 
 pub use block::block;
-pub use chunks::{Chunk, Moments, Ring};
+pub use chunks::{Chunk, moments, round};
 pub use gantt::gantt;
 pub use kit::show::svg::Anchor;
 pub use loads::Loads;

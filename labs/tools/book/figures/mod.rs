@@ -28,7 +28,7 @@ mod settings;
 mod zero_life;
 
 use super::{bad_batch, cut, divisor, drift, exposed, memory, straggler};
-use crate::draw::{Ring, block, gantt};
+use crate::draw::{block, gantt, round};
 use anyhow::Result;
 use held::{holdings, holdings_of, stages};
 use kit::show::{Chart, Nodes, Screen};
@@ -78,11 +78,11 @@ pub fn figure(name: &str) -> Result<String> {
         "padding" => padding_figures(|plot| plot.svg()),
         "nodes" => Nodes(vec![("node1".into(), 4), ("node2".into(), 4)])
             .svg("Eight ranks on two nodes"),
-        "ring" => Ring(ring(4)[1].0.clone())
-            .svg("The first round of a ring of four ranks: each sends one chunk to the next"),
-        "all-reduce" => {
-            moments().svg("An all-reduce of four ranks is a reduce-scatter and an all-gather")
+        "ring" => {
+            let title = "The first round of a ring of four ranks: each sends one chunk to the next";
+            round(title, &ring(4)[1].0)
         }
+        "all-reduce" => moments(),
         "links" => links::picture(),
         "stages" => stages().svg(
             "Bytes per rank of 7.5 billion parameters on 64 ranks in ZeRO's stages, in mixed precision",

@@ -1,6 +1,6 @@
 //! The ring all-reduce, round by round.
 
-use crate::draw::{Chunk, Moments};
+use crate::draw::{self, Chunk};
 use shardlab::comm::algorithms::{Algorithm, Arrival, Collective, Task};
 
 /// The ring all-reduce of `ranks` ranks, one number per chunk, before its first round and after
@@ -35,7 +35,7 @@ pub fn ring(ranks: usize) -> Vec<(Vec<usize>, Vec<Vec<Chunk>>)> {
 
 /// The chunks of the ring before it, after its reduce-scatter, and after its all-gather. Partial
 /// sums are left out: only complete chunks are shown.
-pub(super) fn moments() -> Moments {
+pub(super) fn moments() -> String {
     let states = ring(4);
     let complete = |chunk: &Chunk| {
         if chunk.contains(&false) {
@@ -51,9 +51,11 @@ pub(super) fn moments() -> Moments {
             .map(|chunks| chunks.iter().map(complete).collect())
             .collect()
     };
-    Moments(vec![
+    let moments = [
         ("before".to_owned(), states[0].1.clone()),
         ("after reduce-scatter".to_owned(), after(3)),
         ("after all-gather".to_owned(), after(6)),
-    ])
+    ];
+    let title = "An all-reduce of four ranks is a reduce-scatter and an all-gather";
+    draw::moments(title, &moments)
 }
