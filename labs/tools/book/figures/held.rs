@@ -24,12 +24,6 @@ pub(super) fn stages() -> Loads<'static> {
     }
 }
 
-/// Bytes of parameters, gradients and optimizer of a rank that holds `numel` parameters of which
-/// `ranks` ranks have copies, in f32.
-pub(super) fn holdings_of(stage: usize, numel: u64, ranks: u64) -> [u64; 3] {
-    zero_memory(stage, numel, ranks, BytesEach::F32)
-}
-
 /// A drawing of who holds what, in f32, and its title.
 pub(super) fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
     // Ranks, stage, and whether each rank has its own gradients.

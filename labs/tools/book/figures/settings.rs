@@ -1,12 +1,11 @@
 //! From a library's settings to the bytes of a rank: mesh, layers, ZeRO.
 
-use super::holdings_of;
 use crate::draw::{Anchor, Coat, Ink, Sketch};
 use anyhow::Result;
 use kit::show::bytes_decimal;
 use labs::lab10::{DsConfig, PipelineConfig, make_ds_config};
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::Portion;
+use shardlab::plan::{BytesEach, Portion, zero_memory};
 
 const RANKS: usize = 8;
 const MODEL: &str = "stories260k";
@@ -40,10 +39,10 @@ fn parts() -> Result<(Vec<Part>, u64)> {
         Part {
             place: [at.data, at.pipeline, at.tensor],
             layers: format!("{}-{}", of_stage.start, of_stage.end - 1),
-            bytes: holdings_of(stage, held as u64, layout.sizes.data as u64),
+            bytes: zero_memory(stage, held as u64, layout.sizes.data as u64, BytesEach::F32),
         }
     };
-    let whole = holdings_of(0, shape.parameters(), 1).iter().sum();
+    let whole = zero_memory(0, shape.parameters(), 1, BytesEach::F32).iter().sum();
     Ok(((0..RANKS).map(part).collect(), whole))
 }
 
