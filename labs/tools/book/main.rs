@@ -4,13 +4,13 @@
 //! compares; with `--write` it takes over what is printed. `figure NAME` prints a picture as SVG.
 //! mdBook calls `preprocess` while it builds the book.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 use kit::help;
 use kit::reader::Folders;
 use kit::show::Screen;
 use shardlab::error::BadInput;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The commands that keep the book true.
@@ -76,19 +76,12 @@ fn run(args: Args) -> Result<()> {
             return book::compare(&screen, root, &names, portable);
         }
         What::Build => return book::build(&screen, root),
-        What::Notebook { written, run } => return notebook(&written, &run),
+        What::Notebook { written, run } => return book::compare_notebooks(&written, &run),
         What::Preprocess { args } => return book::preprocess(&args),
         What::Figure { name } => book::figure(&name)?,
         What::Plot { file } => book::plot(&file)?,
         What::Cases { name } => book::cases(&name)?,
         What::Numbers => book::numbers()?.to_string(),
     });
-    Ok(())
-}
-
-/// Fails if a notebook's cells have printed something else.
-fn notebook(written: &Path, run: &Path) -> Result<()> {
-    let differ = book::compare_notebooks(written, run)?;
-    ensure!(differ.is_empty(), "{}", differ.join("\n"));
     Ok(())
 }

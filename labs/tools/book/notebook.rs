@@ -4,7 +4,7 @@
 //! true}]}`, as an entry of `book/outputs.toml` has them. A cell without rules must print the same.
 
 use super::compare::{Rule, differences};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use shardlab::files;
 use std::path::Path;
@@ -12,12 +12,14 @@ use std::path::Path;
 /// A notebook, with its pictures.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The differences between a notebook and the same notebook after a run, one per entry.
+/// Fails if a notebook's cells have printed something else after a run: one difference per line.
 ///
 /// # Errors
-/// If one of them cannot be read, is no notebook, or has rules that are none.
-pub fn compare_notebooks(written: &Path, run: &Path) -> Result<Vec<String>> {
-    compare(&read(written)?, &read(run)?)
+/// Also if one of them cannot be read, is no notebook, or has rules that are none.
+pub fn compare_notebooks(written: &Path, run: &Path) -> Result<()> {
+    let differ = compare(&read(written)?, &read(run)?)?;
+    ensure!(differ.is_empty(), "{}", differ.join("\n"));
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Value> {
