@@ -87,11 +87,7 @@ fn parts<'a>(text: &'a str, rules: &'a [Rule]) -> Vec<Part<'a>> {
         let rule = rules.iter().find(fits);
         let mut text = vec![line];
         if let Some(Rule { from: Some(_), until, .. }) = rule {
-            let is_end = |line: &str| match until.as_deref() {
-                Some("") => line.trim().is_empty(),
-                Some(mark) => line.contains(mark),
-                None => false,
-            };
+            let is_end = |line: &str| until.as_deref().is_some_and(|mark| has(line, mark));
             while let Some(line) = lines.next_if(|line| !is_end(line)) {
                 text.push(line);
             }
@@ -101,6 +97,14 @@ fn parts<'a>(text: &'a str, rules: &'a [Rule]) -> Vec<Part<'a>> {
         }
     }
     parts
+}
+
+/// Whether a line contains a mark. The empty mark means an empty line.
+pub(super) fn has(line: &str, mark: &str) -> bool {
+    match mark {
+        "" => line.trim().is_empty(),
+        _ => line.contains(mark),
+    }
 }
 
 fn same(expected: &Part, got: &Part) -> bool {

@@ -3,7 +3,7 @@
 //! commands, and writes their outputs or compares them.
 
 use super::colours::plain;
-use super::compare::{Rule, differences, pattern};
+use super::compare::{Rule, differences, has, pattern};
 use anyhow::{Context, Result, anyhow, ensure};
 use kit::show::Screen;
 use serde::Deserialize;
@@ -307,20 +307,13 @@ fn programs(command: &str) -> String {
 fn excerpt(text: &str, output: &Output) -> Result<String> {
     let mut lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     // Marks are words, which colour codes may divide.
-    let has = |line: &str, mark: &str| plain(line).contains(mark);
+    let has = |line: &str, mark: &str| has(&plain(line), mark);
     if let Some(mark) = &output.from {
         let at = lines.iter().position(|line| has(line, mark));
         lines.drain(..at.with_context(|| format!("no line contains {mark:?}"))?);
     }
     if let Some(mark) = &output.until {
-        let is_end = |line: &&str| {
-            if mark.is_empty() {
-                line.is_empty()
-            } else {
-                has(line, mark)
-            }
-        };
-        let at = lines.iter().skip(1).position(is_end);
+        let at = lines.iter().skip(1).position(|line| has(line, mark));
         lines.truncate(
             1 + at.with_context(|| format!("no line after the first contains {mark:?}"))?,
         );
