@@ -116,12 +116,10 @@ fn description(markdown: &str) -> String {
         return text;
     }
     let ends = text.match_indices(". ").map(|(at, _)| at + 1);
-    let within = ends.take_while(|&end| end <= LONGEST).last();
-    match within {
+    match ends.take_while(|&end| end <= LONGEST).last() {
         Some(end) => text[..end].to_string(),
         None => {
-            let cut = text.char_indices().map(|(at, _)| at).take_while(|&at| at < LONGEST).last();
-            let words = &text[..cut.unwrap_or(0)];
+            let words = &text[..text.floor_char_boundary(LONGEST - 1)];
             format!("{} …", words.rsplit_once(' ').map_or(words, |(words, _)| words))
         }
     }

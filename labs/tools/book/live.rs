@@ -66,15 +66,13 @@ pub fn live(name: &str) -> Result<Picture> {
     let (_, script, cases) = find(&ALL, name, "is not interactive")?;
     let data = match (name, cases) {
         // Thousands of cases, as the book has them: to find them again would take seconds.
-        ("schedule", _) => include_str!("../../../book/outputs/schedule.json").into(),
-        ("plans", _) => include_str!("../../../book/outputs/plans.json").into(),
-        (_, Some(cases)) => cases()?,
-        (_, None) => String::new(),
+        ("schedule", _) => Some(include_str!("../../../book/outputs/schedule.json").into()),
+        ("plans", _) => Some(include_str!("../../../book/outputs/plans.json").into()),
+        (_, cases) => cases.map(|cases| cases()).transpose()?,
     };
-    let data = match data.is_empty() {
-        true => data,
-        false => format!("<script type=\"application/json\">\n{data}\n</script>\n"),
-    };
+    let data = data.map_or(String::new(), |data: String| {
+        format!("<script type=\"application/json\">\n{data}\n</script>\n")
+    });
     let style = include_str!("../../../book/figures/figures.css");
     let shared = include_str!("../../../book/figures/shared.js");
     Ok(Picture(format!(

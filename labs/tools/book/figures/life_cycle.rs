@@ -2,7 +2,7 @@
 
 use crate::draw::{Anchor, Coat, Ink, Sketch};
 use anyhow::Result;
-use kit::show::significant;
+use kit::show::general;
 use labs::lab10::stages;
 
 const MODEL: &str = "llama-3.2-1b";
@@ -14,9 +14,7 @@ fn tokens(number: f64) -> String {
     } else {
         (1e6, "million")
     };
-    let number = significant(number / unit, 3);
-    let short = number.trim_end_matches('0').trim_end_matches('.');
-    format!("{} {words} tokens", if number.contains('.') { short } else { &number })
+    format!("{} {words} tokens", general(number / unit, 3))
 }
 
 /// The stages of a model's life.
