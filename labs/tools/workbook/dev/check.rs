@@ -16,48 +16,31 @@ const TO_WRITE: &str = "TODO";
 /// So many things of a step are shown.
 const MOST_SHOWN: usize = 12;
 
-/// A step of the work.
-struct Step {
-    name: &'static str,
-    /// How its files' names begin; a file belongs to the step that says most of its name. `labNN`
-    /// stands for the lab's name.
-    files: &'static [&'static str],
-    /// The command that shows whether it is done.
-    shows: &'static str,
-}
+/// A step of the work: its name; how its files' names begin, where a file belongs to the step that
+/// says most of its name and `labNN` stands for the lab's; and the command that shows whether it is
+/// done.
+type Step = (&'static str, &'static [&'static str], &'static str);
 
 /// In the order in which one works.
 const STEPS: [Step; 6] = [
-    Step {
-        name: "entry",
-        files: &[ENTRIES],
-        shows: "cargo run --bin workbook -- dev update",
-    },
-    Step {
-        name: "lesson",
-        files: &["labs/labNN/lesson.rs"],
-        shows: "cargo run --bin labNN",
-    },
-    Step {
-        name: "program",
-        files: &["labs/labNN/", "tests/"],
-        shows: "cargo test --package rules; cargo test --test all -- labNN:: refusals::",
-    },
-    Step {
-        name: "exercise",
-        files: &["labs/labNN/exercises/", "labs/labNN/solutions/", "labs/labNN/checks/"],
-        shows: "SHARDLAB_EXERCISES=labNN cargo test --test all -- --ignored workbook::",
-    },
-    Step {
-        name: "page",
-        files: &["book/", "labs/labNN/instructors.md"],
-        shows: "cargo test --test all -- book::",
-    },
-    Step {
-        name: "notebook",
-        files: &["notebooks/"],
-        shows: "notebooks/run.py --write labNN",
-    },
+    ("entry", &[ENTRIES], "cargo run --bin workbook -- dev update"),
+    ("lesson", &["labs/labNN/lesson.rs"], "cargo run --bin labNN"),
+    (
+        "program",
+        &["labs/labNN/", "tests/"],
+        "cargo test --package rules; cargo test --test all -- labNN:: refusals::",
+    ),
+    (
+        "exercise",
+        &["labs/labNN/exercises/", "labs/labNN/solutions/", "labs/labNN/checks/"],
+        "SHARDLAB_EXERCISES=labNN cargo test --test all -- --ignored workbook::",
+    ),
+    (
+        "page",
+        &["book/", "labs/labNN/instructors.md"],
+        "cargo test --test all -- book::",
+    ),
+    ("notebook", &["notebooks/"], "notebooks/run.py --write labNN"),
 ];
 
 const ENTRIES: &str = "labs/labs.toml";
@@ -78,12 +61,12 @@ pub(super) fn check(screen: &Screen, root: &Path, name: &str) -> Result<bool, Ba
     };
     let missing = missing(root, lab)?;
     let mut next = None;
-    for (place, step) in STEPS.iter().enumerate() {
+    for (place, (step, _, shows)) in STEPS.into_iter().enumerate() {
         let of_step = missing.iter().filter(|finding| step_of(&finding.file, name) == place);
         let says: Vec<&str> = of_step.map(|finding| finding.says.as_str()).collect();
-        report(screen, step.name, &says, next.is_none());
+        report(screen, step, &says, next.is_none());
         if !says.is_empty() {
-            next.get_or_insert_with(|| step.shows.replace("labNN", name));
+            next.get_or_insert_with(|| shows.replace("labNN", name));
         }
     }
     let stale = stale(root, &course)?.into_keys();
@@ -101,12 +84,12 @@ pub(super) fn check(screen: &Screen, root: &Path, name: &str) -> Result<bool, Ba
 
 /// The step to which a file belongs.
 fn step_of(file: &str, name: &str) -> usize {
-    let fits = |step: &Step| {
-        let beginnings = step.files.iter().map(|begins| begins.replace("labNN", name));
+    let fits = |(_, files, _): Step| {
+        let beginnings = files.iter().map(|begins| begins.replace("labNN", name));
         let fitting = beginnings.filter(|begins| file.starts_with(begins));
         fitting.map(|begins| begins.len()).max()
     };
-    (0..STEPS.len()).max_by_key(|&place| fits(&STEPS[place])).unwrap_or_default()
+    (0..STEPS.len()).max_by_key(|&place| fits(STEPS[place])).unwrap_or_default()
 }
 
 /// A step's line, and below it what is missing, if it is the step to work at.
@@ -160,7 +143,7 @@ fn missing(root: &Path, lab: &Lab) -> Result<Vec<Finding>, BadInput> {
 fn files_of(root: &Path, lab: &Lab) -> Result<Vec<String>, BadInput> {
     let Lab { name, title, picture, output, breaks, exercises, .. } = lab;
     let mut files: Vec<String> =
-        skeleton(root, name, title)?.into_iter().map(|piece| piece.file).collect();
+        skeleton(root, name, title)?.into_iter().map(|(file, _)| file).collect();
     // Of these, the skeleton has examples.
     files.retain(|file| !file.contains("_first.") && !file.starts_with("book/outputs/"));
     files.push(format!("book/outputs/{picture}.svg"));
@@ -191,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_file_belongs_to_the_step_that_says_most_of_its_name() {
-        let name = |file| STEPS[step_of(file, "lab13")].name;
+        let name = |file| STEPS[step_of(file, "lab13")].0;
         for (file, step) in [
             ("labs/labs.toml", "entry"),
             ("labs/lab13/lesson.rs", "lesson"),

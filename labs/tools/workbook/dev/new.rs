@@ -19,13 +19,6 @@ const LISTS: [&str; 2] = ["labs/labs.toml", "book/outputs.toml"];
 /// A title has as many characters at most: beside it a screen says how long the lab takes.
 const LONGEST_TITLE: usize = 42;
 
-/// A file that a lab consists of: its place in the checkout, and its text before anyone has
-/// changed it.
-pub(super) struct Piece {
-    pub file: String,
-    pub text: String,
-}
-
 /// Writes the lab's files and what follows from its entry.
 pub(super) fn new(screen: &Screen, root: &Path, name: &str, title: &str) -> Result<()> {
     let next = format!("lab{:02}", course(root)?.labs.len());
@@ -36,24 +29,23 @@ pub(super) fn new(screen: &Screen, root: &Path, name: &str, title: &str) -> Resu
     ensure_title(title)?;
     let pieces = skeleton(root, name, title)?;
     // Nothing is written unless all can be.
-    let is_list = |piece: &Piece| LISTS.contains(&piece.file.as_str());
-    if let Some(there) =
-        pieces.iter().find(|piece| !is_list(piece) && root.join(&piece.file).exists())
-    {
-        let what = format!("{} is there already", there.file);
+    let is_list = |file: &str| LISTS.contains(&file);
+    let is_there = |(file, _): &&(String, String)| !is_list(file) && root.join(file).exists();
+    if let Some((there, _)) = pieces.iter().find(is_there) {
+        let what = format!("{there} is there already");
         return Err(BadInput::new(what, "move it away, if nobody needs it").into());
     }
-    for piece in &pieces {
-        let before = if is_list(piece) {
-            read(root, &piece.file)?
+    for (file, text) in &pieces {
+        let before = if is_list(file) {
+            read(root, file)?
         } else {
             String::new()
         };
-        if let Some(folder) = root.join(&piece.file).parent() {
+        if let Some(folder) = root.join(file).parent() {
             std::fs::create_dir_all(folder)?;
         }
-        replace(root, &piece.file, &(before + &piece.text))?;
-        screen.say(screen.row("written", &piece.file));
+        replace(root, file, &(before + text))?;
+        screen.say(screen.row("written", file));
     }
     screen.say("");
     update(screen, root)?;
@@ -88,8 +80,13 @@ fn ensure_title(title: &str) -> Result<(), BadInput> {
     Ok(())
 }
 
-/// What a lab of this name and title consists of.
-pub(super) fn skeleton(root: &Path, name: &str, title: &str) -> Result<Vec<Piece>, BadInput> {
+/// What a lab of this name and title consists of: files of the checkout, each with its text before
+/// anyone has changed it.
+pub(super) fn skeleton(
+    root: &Path,
+    name: &str,
+    title: &str,
+) -> Result<Vec<(String, String)>, BadInput> {
     let number = name.trim_start_matches("lab").trim_start_matches('0');
     let number = if number.is_empty() { "0" } else { number };
     let named = |text: &str| text.replace("labNN", name).replace("NN", number);
@@ -97,10 +94,7 @@ pub(super) fn skeleton(root: &Path, name: &str, title: &str) -> Result<Vec<Piece
     for file in in_checkout(root, SKELETON)? {
         let text = read(root, &file)?;
         let place = file.strip_prefix(SKELETON).unwrap_or(&file).trim_start_matches('/');
-        pieces.push(Piece {
-            file: named(place),
-            text: named(&text).replace("TITLE", title),
-        });
+        pieces.push((named(place), named(&text).replace("TITLE", title)));
     }
     Ok(pieces)
 }
