@@ -56,7 +56,7 @@ const fn of(
 
 /// All of them.
 pub const BLOCKS: &[Block] = &[
-    of("README.md", "labs", |given| Ok(questions(given))),
+    of("README.md", "labs", questions),
     of("README.md", "code four_ranks", |given| {
         code(given, "rust", "examples/four_ranks.rs", None)
     }),
@@ -68,13 +68,9 @@ pub const BLOCKS: &[Block] = &[
     }),
     of("findings/README.md", "findings", findings),
     of_labs("book/src/SUMMARY.md", Marks::Html, summary),
-    of_labs("book/src/exercises.md", Marks::Html, |given| {
-        Ok(format!("\n{}\n", exercises(given)))
-    }),
-    of_labs("book/src/teach/sheets.md", Marks::Html, |given| {
-        Ok(format!("\n{}\n", sheets(given)))
-    }),
-    of_labs("book/src/how-to-use.md", Marks::Html, |given| Ok(all_questions(given))),
+    of_labs("book/src/exercises.md", Marks::Html, exercises),
+    of_labs("book/src/teach/sheets.md", Marks::Html, sheets),
+    of_labs("book/src/how-to-use.md", Marks::Html, all_questions),
     Block {
         name: "two days",
         ..of_labs("book/src/how-to-use.md", Marks::Html, path)
@@ -84,13 +80,13 @@ pub const BLOCKS: &[Block] = &[
         ..of_labs("book/src/teach/timetables.md", Marks::Html, timetable)
     },
     of_labs("Cargo.toml", Marks::Hash, |given| {
-        Ok(lines(given, |lab| format!("{0} = {{ path = \"labs/{0}\" }}", lab.name)))
+        lines(given, |lab| format!("{0} = {{ path = \"labs/{0}\" }}", lab.name))
     }),
     of_labs("labs/all/Cargo.toml", Marks::Hash, |given| {
-        Ok(lines(given, |lab| format!("{}.workspace = true", lab.name)))
+        lines(given, |lab| format!("{}.workspace = true", lab.name))
     }),
     of_labs("labs/all/lib.rs", Marks::Slashes(4), |given| {
-        Ok(lines(given, |lab| format!("    {},", lab.name)))
+        lines(given, |lab| format!("    {},", lab.name))
     }),
     of_labs("tests/all/main.rs", Marks::Slashes(0), modules),
 ];
@@ -143,12 +139,12 @@ impl Block {
     }
 }
 
-fn lines(given: &Given, line: impl Fn(&Lab) -> String) -> String {
-    given.course.labs.iter().map(line).collect::<Vec<_>>().join("\n")
+fn lines(given: &Given, line: impl Fn(&Lab) -> String) -> Result<String, BadInput> {
+    Ok(given.course.labs.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
 /// All labs with their questions, and how long they run.
-fn all_questions(given: &Given) -> String {
+fn all_questions(given: &Given) -> Result<String, BadInput> {
     lines(given, |lab| {
         let Lab { name, question, takes, .. } = lab;
         format!("- [{name}]({name}.md): {question} ({takes})")
@@ -156,10 +152,10 @@ fn all_questions(given: &Given) -> String {
 }
 
 /// The questions of those labs that a visitor sees first.
-fn questions(given: &Given) -> String {
+fn questions(given: &Given) -> Result<String, BadInput> {
     let first = given.course.labs.iter().filter(|lab| lab.first);
     let line = |lab: &Lab| format!("- [{0}](book/src/{0}.md): {1}", lab.name, lab.question);
-    first.map(line).collect::<Vec<_>>().join("\n")
+    Ok(first.map(line).collect::<Vec<_>>().join("\n"))
 }
 
 /// A file, or what lies between two anchors of it without its doc comments, as a listing.
@@ -224,7 +220,7 @@ fn summary(given: &Given) -> Result<String, BadInput> {
     Ok(lines.join("\n"))
 }
 
-fn exercises(given: &Given) -> String {
+fn exercises(given: &Given) -> Result<String, BadInput> {
     // No link in a heading: the contents beside a page would show it without its words.
     let section = |heading: String, page: &str, exercises: &[Exercise]| {
         let mut text = format!(
@@ -240,11 +236,11 @@ fn exercises(given: &Given) -> String {
     let mut sections: Vec<String> = given.course.labs.iter().map(of_lab).collect();
     let ladder = &given.course.ladder;
     sections.push(section(ladder.title.clone(), "ladder", &ladder.exercises));
-    sections.join("\n\n")
+    Ok(format!("\n{}\n", sections.join("\n\n")))
 }
 
 /// A sheet of paper for each lab.
-fn sheets(given: &Given) -> String {
+fn sheets(given: &Given) -> Result<String, BadInput> {
     let sheet = |lab: &Lab| {
         let Lab { name, title, question, picture, .. } = lab;
         let mut commands = format!("cargo run --bin {name} -- --predict");
@@ -268,7 +264,8 @@ fn sheets(given: &Given) -> String {
              To write: {to_write}. The page: [{name}](../{name}.md)\n\n{takeaway}\n\n</section>"
         )
     };
-    given.course.labs.iter().map(sheet).collect::<Vec<_>>().join("\n\n")
+    let sheets: Vec<String> = given.course.labs.iter().map(sheet).collect();
+    Ok(format!("\n{}\n", sheets.join("\n\n")))
 }
 
 /// The rows of the path of two days. `paths.rs` counts a row's minutes.
