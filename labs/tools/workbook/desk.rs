@@ -78,12 +78,7 @@ impl Desk {
         if mine.exists() {
             return Ok(false);
         }
-        let blank = self.blank(exercise);
-        let text = std::fs::read(&blank).map_err(|error| {
-            let what = format!("cannot read {}: {error}", blank.display());
-            BadInput::new(what, "this file comes with the workbook: restore it with git")
-        })?;
-        self.write(&mine, &text)?;
+        self.write(&mine, read(&self.blank(exercise))?.as_bytes())?;
         Ok(true)
     }
 
@@ -161,6 +156,27 @@ impl Desk {
             _ => path.to_path_buf(),
         }
     }
+}
+
+pub(super) const RESTORE: &str = "this file comes with the workbook: restore it with git";
+
+/// The files of a folder that comes with the workbook, in the order of their names.
+pub(super) fn files_of(folder: &Path) -> Result<Vec<PathBuf>, BadInput> {
+    let unreadable = |error: std::io::Error| {
+        BadInput::new(format!("cannot read {}: {error}", folder.display()), RESTORE)
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        files.push(entry.map_err(unreadable)?.path());
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// A file that comes with the workbook.
+pub(super) fn read(path: &Path) -> Result<String, BadInput> {
+    files::text(path, files::LIST)
+        .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), RESTORE))
 }
 
 /// The reader's folder cannot be used.

@@ -5,13 +5,11 @@
 //! the part is looked up there. Where a check recognises a mistake by recorded numbers, the list
 //! has the whole sentence.
 
-use super::desk::Desk;
+use super::desk::{Desk, RESTORE, files_of, read};
 use kit::{Exercise, Mistake};
 use regex::{Captures, Match, Regex};
 use serde::Serialize;
 use shardlab::error::BadInput;
-use shardlab::files;
-use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 /// A claim, and what the check says where it does not hold.
@@ -45,27 +43,6 @@ pub(super) fn recognised(desk: &Desk, exercise: &Exercise) -> Result<Vec<Recogni
         }
     }
     Ok(by_claim(&mistakes, &sentences))
-}
-
-const RESTORE: &str = "this file comes with the workbook: restore it with git";
-
-/// The files of a folder that comes with the workbook, in the order of their names.
-pub(super) fn files_of(folder: &Path) -> Result<Vec<PathBuf>, BadInput> {
-    let unreadable = |error: std::io::Error| {
-        BadInput::new(format!("cannot read {}: {error}", folder.display()), RESTORE)
-    };
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        files.push(entry.map_err(unreadable)?.path());
-    }
-    files.sort();
-    Ok(files)
-}
-
-/// A file that comes with the workbook.
-pub(super) fn read(path: &Path) -> Result<String, BadInput> {
-    files::text(path, files::LIST)
-        .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), RESTORE))
 }
 
 fn by_claim(mistakes: &[Mistake], check: &str) -> Vec<Recognised> {

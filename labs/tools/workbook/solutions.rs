@@ -4,8 +4,8 @@
 //! The document is Markdown: it can be read in a terminal, printed through any converter, and
 //! searched.
 
-use super::desk::Desk;
-use super::recognised::{Recognised, files_of, read, recognised};
+use super::desk::{Desk, files_of, read};
+use super::recognised::{Recognised, recognised};
 use kit::{Course, Exercise};
 use shardlab::error::BadInput;
 

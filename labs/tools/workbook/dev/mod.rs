@@ -15,7 +15,7 @@ pub use blocks::{BLOCKS, Block};
 pub use paths::clock_row;
 pub use update::stale;
 
-use crate::recognised::files_of;
+use crate::desk::files_of;
 use anyhow::Result;
 use clap::Subcommand;
 use kit::Course;
