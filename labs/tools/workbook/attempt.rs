@@ -60,7 +60,7 @@ pub enum Outcome {
 }
 
 /// A claim of a check, and whether it holds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     pub claim: String,
     /// None if it was not checked, because an earlier claim does not hold.
@@ -117,34 +117,29 @@ impl Attempt {
         let [compiler, limits] = limits()?;
         let out =
             tempfile::tempdir().map_err(|error| refuse("make a folder for the check", error))?;
-        let mine = desk.mine(exercise);
         let check = desk.check(exercise);
-        let yours = [("exercise", &*mine)];
+        let yours = [("exercise".to_string(), desk.mine(exercise))];
         let check = Program { name: "check", file: &check, optimized: false };
         let compiled = library.link(screen, desk, &yours, check, out.path(), compiler)?;
+        let not_run =
+            |outcome, compiler, means| Ok(Attempt { compiler, ..Attempt::new(outcome, means) });
         let (program, warnings) = match compiled {
             Compiled::Program(program, warnings) => (program, warnings),
             Compiled::NotYours(errors) => {
                 let means =
                     "Your file does not compile yet. Begin with the compiler's first message.";
-                return Ok(Attempt {
-                    compiler: errors,
-                    ..Attempt::new(Outcome::DoesNotCompile, means)
-                });
+                return not_run(Outcome::DoesNotCompile, errors, means);
             }
             Compiled::Ended => {
                 let means = "The compiler took too long, or too much memory: does your file include a file, or build a \
                              constant, without an end?";
-                return Ok(Attempt::new(Outcome::Endless, means));
+                return not_run(Outcome::Endless, String::new(), means);
             }
             Compiled::NotTheCheck(errors) => {
                 let means = "Your file compiles, but the check that calls it does not. Keep the exercise's names, arguments \
                              and fields as they were. `workbook reset` brings the original back, and keeps your file \
                              beside it.";
-                return Ok(Attempt {
-                    compiler: errors,
-                    ..Attempt::new(Outcome::DoesNotFit, means)
-                });
+                return not_run(Outcome::DoesNotFit, errors, means);
             }
         };
         let events = out.path().join("events");
@@ -190,8 +185,7 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
     for event in events {
         match event {
             Event::Claims(claims) => {
-                let finding =
-                    |claim| Finding { claim, holds: None, rows: Vec::new(), shows: Vec::new() };
+                let finding = |claim| Finding { claim, ..Finding::default() };
                 attempt.findings = claims.into_iter().map(finding).collect();
             }
             Event::Begun => {
@@ -238,13 +232,11 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
     let (outcome, what) = match (open, end, panic) {
         (true, End::TooLong, _) => {
             let seconds = limits.computing.as_secs();
-            (
-                Outcome::Endless,
-                format!(
-                    "It was still computing after {seconds} s. A fraction of a second is usually enough. Is there a loop \
-                     without an end? (If ranks wait for each other forever, the check notices at once.)"
-                ),
-            )
+            let what = format!(
+                "It was still computing after {seconds} s. A fraction of a second is usually enough. Is there a loop \
+                 without an end? (If ranks wait for each other forever, the check notices at once.)"
+            );
+            (Outcome::Endless, what)
         }
         (true, End::Stuck, _) => {
             let what = "It was not finished, and has not computed for a long time: what does your code wait for?";
@@ -252,10 +244,8 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
         }
         (true, End::TooLarge, _) => {
             let limit = kit::show::bytes_binary(limits.memory as f64);
-            (
-                Outcome::TooLarge,
-                format!("It used more than {limit} of memory: does something grow without end?"),
-            )
+            let what = "of memory: does something grow without end?";
+            (Outcome::TooLarge, format!("It used more than {limit} {what}"))
         }
         (_, _, Some((message, at))) => match message.strip_prefix("not yet implemented") {
             Some(todo) => (

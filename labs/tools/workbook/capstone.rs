@@ -48,9 +48,8 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
         .iter()
         .map(|(_, exercise)| (crate_of(exercise), book.desk.mine(exercise)))
         .collect();
-    let crates: Vec<_> = files.iter().map(|(name, file)| (name.as_str(), file.as_path())).collect();
     let ours = Program { name: "trainer", file: &main, optimized: true };
-    let compiled = book.library.link(screen, &book.desk, &crates, ours, out.path(), LIMITS)?;
+    let compiled = book.library.link(screen, &book.desk, &files, ours, out.path(), LIMITS)?;
     let program = match compiled {
         Compiled::Program(program, _) => program,
         Compiled::NotYours(errors) | Compiled::NotTheCheck(errors) => {

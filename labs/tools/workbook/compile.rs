@@ -83,7 +83,7 @@ impl Library {
         &self,
         screen: &Screen,
         desk: &Desk,
-        yours: &[(&str, &Path)],
+        yours: &[(String, PathBuf)],
         ours: Program,
         out: &Path,
         limits: Limits,
@@ -120,16 +120,8 @@ impl Library {
 
     fn rustc(&self, screen: &Screen, out: &Path, uses: &[&str]) -> Command {
         let mut rustc = self.toolchain.command();
-        rustc.args([
-            "--edition",
-            "2024",
-            "-C",
-            "codegen-units=1",
-            "-C",
-            "strip=debuginfo",
-            "--color",
-        ]);
-        rustc.arg(if screen.colour { "always" } else { "never" });
+        rustc.args(["--edition", "2024", "-C", "codegen-units=1", "-C", "strip=debuginfo"]);
+        rustc.args(["--color", if screen.colour { "always" } else { "never" }]);
         rustc.arg(format!("--diagnostic-width={}", screen.width));
         for (name, file) in uses.iter().zip(&self.crates) {
             rustc.arg("--extern").arg(format!("{name}={}", file.display()));

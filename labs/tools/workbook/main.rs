@@ -146,7 +146,14 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode> {
     let args = &kit::arguments::<Args>()?;
     let screen = Screen::detect(args.ascii);
-    if args.json && !prints_a_document(&args.command) {
+    // The trainer has a --json of its own.
+    let prints_a_document = matches!(
+        args.command,
+        None | Some(
+            Action::Check { .. } | Action::Report { watch: false, .. } | Action::Capstone { .. }
+        )
+    );
+    if args.json && !prints_a_document {
         let help = "leave --json out; the map, `check` and `report` print a document";
         return Err(BadInput::new("this command prints no JSON document", help).into());
     }
@@ -192,7 +199,12 @@ fn run() -> Result<ExitCode> {
             let folder = folder.clone().unwrap_or_else(workbook::built_book);
             workbook::serve(&screen, &folder, (*bind, *port).into())?;
         }
-        Some(Action::Doctor { mpi }) => return Ok(examine(&screen, *mpi)),
+        Some(Action::Doctor { mpi }) => {
+            // A success only if labs and exercises work on this machine.
+            let health = Health::of_this_machine(*mpi);
+            screen.say(health.render(&screen));
+            return Ok(ExitCode::from(u8::from(!health.is_good())));
+        }
         Some(Action::Solutions { for_instructors, file }) => {
             hand_out(&screen, *for_instructors, file.as_deref())?
         }
@@ -200,23 +212,6 @@ fn run() -> Result<ExitCode> {
         Some(Action::Quiz { list, answers }) => quiz(&screen, *list, *answers)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn prints_a_document(command: &Option<Action>) -> bool {
-    // The trainer has a --json of its own.
-    matches!(
-        command,
-        None | Some(
-            Action::Check { .. } | Action::Report { watch: false, .. } | Action::Capstone { .. }
-        )
-    )
-}
-
-/// The exit code is a success only if labs and exercises work on this machine.
-fn examine(screen: &Screen, mpi: bool) -> ExitCode {
-    let health = Health::of_this_machine(mpi);
-    screen.say(health.render(screen));
-    ExitCode::from(u8::from(!health.is_good()))
 }
 
 /// Prints all exercises with their solutions, or writes them into a file.

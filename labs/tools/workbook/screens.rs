@@ -43,8 +43,7 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
         lines.push(String::new());
         lines.push(screen.heading(&title, &format!("{} to run", lab.takes)));
         for exercise in &lab.exercises {
-            let is_next = next.is_some_and(|next| next.name == exercise.name);
-            lines.push(line(screen, book, &progress, exercise, is_next));
+            lines.push(line(screen, book, &progress, exercise, next));
             for best in &progress.of(exercise).figures {
                 lines.push(format!("      {}", figure(screen, "best", best)));
             }
@@ -54,8 +53,7 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
     lines.push(String::new());
     lines.push(screen.heading(&ladder.title, &format!("{} ladder: the scores", command())));
     for rung in &ladder.exercises {
-        let is_next = next.is_some_and(|next| next.name == rung.name);
-        lines.push(line(screen, book, &progress, rung, is_next));
+        lines.push(line(screen, book, &progress, rung, next));
     }
     let parts = Part::ALL.map(|part| book.course.find(part.exercise()));
     let yours = parts.iter().flatten().filter(|part| progress.has_solved(part)).count();
@@ -81,8 +79,9 @@ fn line(
     book: &Workbook,
     progress: &Progress,
     exercise: &Exercise,
-    is_next: bool,
+    next: Option<&Exercise>,
 ) -> String {
+    let is_next = next.is_some_and(|next| next.name == exercise.name);
     let standing = progress.standing(&book.desk, exercise);
     let minutes = exercise.minutes;
     let told = match (standing, progress.of(exercise).tries) {
