@@ -44,7 +44,7 @@ fn beside_an_outlier(x: &Matrix) -> [Vec<String>; 2] {
     sizes.sort_by(f32::total_cmp);
     let median = sizes[sizes.len() / 2];
     let at = x.numbers.len() / 2;
-    let both = GROUPS.map(|(_, group)| {
+    let both = GROUPS.into_iter().map(|(_, group)| {
         let group = group(x);
         let first = at / group * group;
         let mut beside = x.numbers[first..first + group].to_vec();
@@ -54,10 +54,8 @@ fn beside_an_outlier(x: &Matrix) -> [Vec<String>; 2] {
         let error = apart(&rest(&beside), &rest(&stored));
         (thousands(group as u64 - 1), percent(error))
     });
-    [
-        both.clone().map(|(count, _)| count).to_vec(),
-        both.map(|(_, error)| error).to_vec(),
-    ]
+    let (counts, errors) = both.unzip();
+    [counts, errors]
 }
 
 /// The error of rows of `cols` numbers, of which each `group` has a scale: a share of their norm.

@@ -33,12 +33,8 @@ pub fn table(screen: &Screen, step: &Step, config: &Config, corpus: &Corpus) -> 
     ];
     let rows =
         losses.map(|(what, loss, stuck)| vec![what.to_string(), significant(loss, 4), stuck]);
-    let head = [
-        "weights are stored in".to_string(),
-        format!("loss after {STEPS} steps"),
-        "updates that move nothing".to_string(),
-    ];
-    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    let loss = format!("loss after {STEPS} steps");
+    let head = ["weights are stored in", &loss, "updates that move nothing"];
     Ok(of_rows(screen, &head, &rows) + "\n")
 }
 

@@ -72,12 +72,10 @@ fn launch() -> Result<ExitCode> {
     } else {
         job.room()
     };
-    let line = launcher.line(&job, args.ranks.unwrap_or(room))?;
-    let line = if args.max_restarts > 0 {
-        line.with_variable(RESTART_COUNT)
-    } else {
-        line
-    };
+    let mut line = launcher.line(&job, args.ranks.unwrap_or(room))?;
+    if args.max_restarts > 0 {
+        line = line.with_variable(RESTART_COUNT);
+    }
     let command = line.command(&args.program);
     if launcher == Launcher::Threads {
         let nodes = job.hosts.len();
