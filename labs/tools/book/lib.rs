@@ -73,5 +73,4 @@ pub use notebook::compare_notebooks;
 pub use numbers::numbers;
 pub use outputs::{Output, compare, outputs, write};
 pub use over_a_step::{Keep, activations_over_a_step};
-pub use predictions::predictions;
 pub use site::build;

@@ -5,7 +5,7 @@ use super::aids::Aids;
 use super::answers::with_answers;
 use super::colours::coloured;
 use super::decks::with_decks;
-use super::predictions::{predictions, with_questions};
+use super::predictions::with_questions;
 use super::tabs::with_tabs;
 use anyhow::{Context, Result, bail};
 use kit::Course;
@@ -38,13 +38,12 @@ pub fn preprocess(args: &[String]) -> Result<()> {
     let root = Path::new(folder).parent().context("the book is in the checkout")?.to_owned();
     let course = Course::read()?;
     let aids = Aids::read(&root)?;
-    let questions = predictions()?;
     pages(book, &|file, page| {
         let page = with_decks(&course, &aids, &root, page)?;
         let page = with_answers(&course, &root, &page)?;
         let page = with_tabs(file, &page)?;
         let page = coloured(&mathml_of_page(&aids.add(file, &page))?);
-        with_questions(&questions, file, &page)
+        with_questions(file, &page)
     })?;
     std::io::stdout()
         .write_all(serde_json::to_string(book)?.as_bytes())
