@@ -5,6 +5,7 @@
 use super::colours::plain;
 use super::compare::{Rule, differences, has, pattern};
 use anyhow::{Context, Result, anyhow, ensure};
+use indexmap::IndexMap;
 use kit::show::Screen;
 use serde::Deserialize;
 use shardlab::error::BadInput;
@@ -176,26 +177,23 @@ fn each(
         return Err(BadInput::new(what, "give a part of a name in book/outputs.toml").into());
     }
     // A command runs once, for all outputs that show it.
-    let mut distinct: Vec<(&Output, OnceLock<Result<Ran>>)> = Vec::new();
+    let mut distinct: IndexMap<String, (&Output, OnceLock<Result<Ran>>)> = IndexMap::new();
     for &output in &chosen {
-        if !distinct.iter().any(|(other, _)| other.run() == output.run()) {
-            distinct.push((output, OnceLock::new()));
-        }
+        distinct.entry(output.run()).or_insert((output, OnceLock::new()));
     }
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..at_a_time {
             scope.spawn(|| {
-                while let Some((output, ran)) = distinct.get(next.fetch_add(1, Relaxed)) {
+                while let Some((_, (output, ran))) = distinct.get_index(next.fetch_add(1, Relaxed))
+                {
                     ran.get_or_init(|| runs.run(output));
                 }
             });
         }
         let mut found = 0;
         for output in chosen {
-            let mut all = distinct.iter();
-            let (_, ran) = all.find(|(other, _)| other.run() == output.run()).expect("its run");
-            let ran = ran.wait();
+            let ran = distinct[&output.run()].1.wait();
             let context = || format!("`{}`, for {}", output.run().trim_end(), output.file);
             let text = ran
                 .as_ref()
