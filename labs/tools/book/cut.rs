@@ -49,16 +49,6 @@ struct Stage {
     summands: bool,
 }
 
-impl Stage {
-    /// The sign between this matrix and the next one.
-    fn sign(&self) -> &'static str {
-        match self.next {
-            "max" | "add" => "→",
-            sign => sign,
-        }
-    }
-}
-
 /// The matrices in their order.
 fn stages(way: Way) -> Vec<Stage> {
     let mut all = vec![("X", "·", false), ("A", "=", false)];
@@ -207,7 +197,11 @@ pub(super) fn picture() -> Result<String> {
             }
         }
         x += wide;
-        sketch.words((x + GAP / 2.0, TOP + (HIGH + SUM) / 2.0 + 4.0), Anchor::Middle, stage.sign());
+        let sign = match stage.next {
+            "max" | "add" => "→",
+            sign => sign,
+        };
+        sketch.words((x + GAP / 2.0, TOP + (HIGH + SUM) / 2.0 + 4.0), Anchor::Middle, sign);
         x += GAP;
     }
     let title = "An MLP on two ranks: A by columns, C by rows, and one all-reduce that adds their summands of Y";

@@ -66,7 +66,7 @@ pub use labs::*;
 
 pub use colours::plain;
 pub use compare::{Rule, differences};
-pub use figures::{activations, figure, plot, ring};
+pub use figures::{figure, plot};
 pub use live::{cases, live};
 pub use math::{mathml_of_page, preprocess};
 pub use notebook::compare_notebooks;

@@ -48,7 +48,7 @@ pub fn numbers() -> Result<Value> {
         })
     };
     let stages = iproduct!(0..4, precisions, models, [1, 2, 3, 64, 1000]).map(stage);
-    let rings: Vec<_> = (2..=8).map(super::ring).collect();
+    let rings: Vec<_> = (2..=8).map(super::figures::ring).collect();
     Ok(json!({
         "cost": cost, "stages": stages.collect::<Vec<_>>(), "ring": rings, "schedule": schedules::numbers()?,
         "exposed": exposed::numbers(), "mesh": mesh::numbers(), "memory": memory::numbers()?,

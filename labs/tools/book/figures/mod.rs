@@ -35,15 +35,15 @@ use kit::show::{Chart, Nodes, Screen};
 use labs::lab04::computed_step;
 use labs::lab05::gemm;
 use labs::lab09::padding_figures;
-use plots::cost;
-pub use plots::{activations, plot};
+pub use plots::plot;
+use plots::{activations, cost};
 use ring::moments;
-pub use ring::ring;
+pub(super) use ring::ring;
 use schedules::chart;
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::pipeline::Schedule;
 use shardlab::parallel::zero::{Stage, ZeroConfig};
-use shardlab::plan::{DropoutMasks, Family, ModelShape};
+use shardlab::plan::{Family, ModelShape};
 use shardlab::tensor::Precision;
 
 /// lab03's baby model, on the play that comes with the workbook.
@@ -73,7 +73,7 @@ pub fn figure(name: &str) -> Result<String> {
     // What a drawing needs that has no text beside it.
     let screen = Screen::plain();
     Ok(match name {
-        "activations" => activations(&BABY, BATCH, DropoutMasks::None).svg(),
+        "activations" => activations().svg(),
         "cost" => cost()?,
         "padding" => padding_figures(|plot| plot.svg()),
         "nodes" => Nodes(vec![("node1".into(), 4), ("node2".into(), 4)])

@@ -1,12 +1,13 @@
 //! Curves: of a run's metrics, of times, and of activations.
 
+use super::{BABY, BATCH};
 use crate::over_a_step::{Keep, activations_over_a_step};
 use anyhow::{Context, Result};
 use kit::show::{Plot, Series, bytes_decimal};
 use labs::lab01::{benchmark, predict};
 use serde_json::Value;
 use shardlab::comm::algorithms::Collective;
-use shardlab::plan::{DropoutMasks, ModelShape, Network};
+use shardlab::plan::{DropoutMasks, Network};
 use std::path::Path;
 
 /// lab01's prediction for four ranks on Ethernet.
@@ -17,10 +18,10 @@ pub(super) fn cost() -> Result<String> {
     Ok(benchmark::plot("time of one call, predicted", &timings).svg())
 }
 
-/// Activations over one step of a model, as the plot of a page or a screen.
-pub fn activations(shape: &ModelShape, batch: usize, dropout: DropoutMasks) -> Plot<'static> {
+/// Activations over one step of lab03's model.
+pub(super) fn activations() -> Plot<'static> {
     let series = |name, keep| {
-        let bytes = activations_over_a_step(shape, batch, dropout, keep);
+        let bytes = activations_over_a_step(&BABY, BATCH, DropoutMasks::None, keep);
         Series::line(
             name,
             bytes.into_iter().enumerate().map(|(part, bytes)| (part as f64, bytes as f64)),
