@@ -6,7 +6,6 @@
 //! A rank waits where its program waits. So the time is a function of the program: it is the same
 //! on a fast and on a busy machine.
 
-use crate::passes::Pass;
 use kit::show::{Activity, Interval};
 use shardlab::comm::{CallKind, Link};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,7 +31,13 @@ impl Doing {
 /// Something that a rank did.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Compute(Pass),
+    Compute {
+        doing: Doing,
+        layer: usize,
+        flops: usize,
+        /// Bytes that the rank holds when it is done.
+        held: u64,
+    },
     /// Collective `number` of this rank begins: `bytes` of the whole vector.
     Start {
         number: usize,
@@ -94,7 +99,7 @@ pub(crate) fn replay(events: &[Vec<Event>]) -> Vec<Vec<Interval>> {
             while let Some(event) = events[rank].get(next[rank]) {
                 let mut until = None;
                 match event {
-                    Event::Compute(Pass { doing, flops, .. }) => {
+                    Event::Compute { doing, flops, .. } => {
                         let start = now[rank];
                         now[rank] += *flops as f64 / SPEED;
                         let activity = doing.activity();

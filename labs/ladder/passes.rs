@@ -19,7 +19,7 @@ pub struct Pass {
 /// All passes and updates of a rank, in order.
 pub fn passes(trained: &Trained) -> Vec<Pass> {
     let pass = |event: &Event| match *event {
-        Event::Compute(pass) => Some(pass),
+        Event::Compute { doing, layer, flops, held } => Some(Pass { doing, layer, flops, held }),
         _ => None,
     };
     trained.events.iter().filter_map(pass).collect()
@@ -67,7 +67,7 @@ pub fn whole_gradients(trained: &Trained) -> Vec<Whole> {
     let mut gradients = trained.gradients.iter();
     for event in &trained.events {
         match event {
-            Event::Compute(Pass { doing: Doing::Backward, .. }) => {
+            Event::Compute { doing: Doing::Backward, .. } => {
                 all.push(now);
                 let gradient = gradients.next().map(|(_, gradient)| size_of_val(&gradient[..]));
                 now.waiting += gradient.unwrap_or_default();

@@ -6,7 +6,6 @@ use crate::group::Group;
 use crate::job::Job;
 use crate::log::{Log, Update};
 use crate::model;
-use crate::passes::Pass;
 use crate::text::{ROWS, Text};
 use crate::{Adam, LAYERS};
 use shardlab::comm::{Comm, Result};
@@ -200,7 +199,7 @@ impl<'t> Rank<'t> {
         let mut log = self.log.borrow_mut();
         log.held.look();
         let held = log.held.now();
-        log.tell(Event::Compute(Pass { doing, layer, flops, held }));
+        log.tell(Event::Compute { doing, layer, flops, held });
     }
 
     /// Refuses weights that are no units of the layer, and rows of a wrong length.

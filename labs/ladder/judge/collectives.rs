@@ -33,7 +33,7 @@ pub fn waits_for_the_last_first(trained: &Trained) -> bool {
 /// All collectives of a rank, in order.
 pub fn collectives(trained: &Trained) -> Vec<Collective> {
     let events = &trained.events;
-    let computes = |event: &&Event| matches!(event, Event::Compute(_));
+    let computes = |event: &&Event| matches!(event, Event::Compute { .. });
     let collective = |(i, event): (usize, &Event)| {
         let Event::Start { number, kind, bytes, .. } = event else {
             return None;
@@ -42,7 +42,7 @@ pub fn collectives(trained: &Trained) -> Vec<Collective> {
         let waits = |event: &Event| matches!(event, Event::Wait { number: n } if n == number);
         let until = later.iter().position(waits).unwrap_or(later.len());
         let passes = later.iter().filter_map(|event| match event {
-            Event::Compute(pass) => Some(pass.doing),
+            Event::Compute { doing, .. } => Some(*doing),
             _ => None,
         });
         let in_step = passes.take_while(|doing| *doing != Doing::Forward);
