@@ -84,7 +84,7 @@ pub(super) fn failure(status: ExitStatus, text: &str, file: &str) -> Option<BadI
     let says = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     let (what, help) = if says(&["No space left on device", "Disk quota exceeded"]) {
         (
-            "the compiler has no shared to write",
+            "the compiler has no room to write",
             "checks are built in the folder for temporary files: free some of it, or choose a different one:  export TMPDIR=…".into(),
         )
     } else if says(&["error: linker `", "error: linking with `"]) {
@@ -156,7 +156,7 @@ mod tests {
             (
                 1,
                 "error: failed to write /tmp/x/lib.rmeta: No space left on device (os error 28)",
-                "the compiler has no shared to write (exit status: 1): error: failed to write",
+                "the compiler has no room to write (exit status: 1): error: failed to write",
                 "export TMPDIR=",
             ),
             (
