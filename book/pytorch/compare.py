@@ -6,6 +6,8 @@ All labs:                        venv/bin/python book/pytorch/compare.py
 Some:                            venv/bin/python book/pytorch/compare.py lab03 lab06
 That each comparison can fail:   venv/bin/python book/pytorch/compare.py --broken
 
+`--broken` also tries the checks of take_along.py: in right loops, of which they must name none, and with each mistake.
+
 It runs the labs' programs in target/release or target/debug, whichever is newer, and builds them if neither is there. PyTorch
 adds in another order, and so rounds in another way: numbers may differ as far as the column `allowed` says, losses and norms in
 proportion to their size. A larger difference ends this with exit code 1.
@@ -39,6 +41,7 @@ import lab12
 import lab13
 import one_device
 import shared
+import taken_along
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUTPUT = pathlib.Path(__file__).resolve().with_name("output.txt")
@@ -332,9 +335,15 @@ def main():
                 count, wrong = count + 1, wrong + (not noticed)
     all_hold, some_do_not = ("can fail", "cannot fail") if a.broken else ("hold", "do not hold")
     say(f"\n{wrong} of {count} comparisons {some_do_not} ✗" if wrong else f"\nall {count} comparisons {all_hold} ✓")
+    unfit = []
+    if a.broken:
+        say("\nThe checks of take_along.py:")
+        unfit, evidence = taken_along.table(say, a.labs)
+        for line in ["", *evidence, "", *(f"{one} ✗" for one in unfit)]:
+            say(line)
     if a.write:
         OUTPUT.write_text("$ venv/bin/python book/pytorch/compare.py\n" + "\n".join(said) + "\n")
-    sys.exit(bool(wrong))
+    sys.exit(bool(wrong or unfit))
 
 
 if __name__ == "__main__":

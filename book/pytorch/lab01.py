@@ -87,12 +87,12 @@ def run():
     mine = torch.arange(1, RANKS + 1) * 10**rank  # what lab01 draws
     if "numbers" in shared.BROKEN:
         mine[0] += 1
+    if "bytes" in shared.BROKEN:  # half of them: the sums are the same
+        mine = mine.int()
     returned = {}
     for name, algorithm in (("naive", all_reduce), ("ring", ring_all_reduce)):
         with Messages() as sent:
             sums = algorithm(mine)
-        if "bytes" in shared.BROKEN:
-            sent.bytes.pop()
         everyones = [None] * RANKS
         dist.all_gather_object(everyones, (sums.tolist(), len(sent.bytes), sum(sent.bytes)))
         returned |= {name: [one[0] for one in everyones], f"{name} sent": everyones[0][1:]}

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 import shared
-from shared import Calls, Stream, counting, mean
+from shared import Calls, Stream, counting, made, mean
 
 RANKS, STEPS, BATCH, SEED, LR = 2, 5, 64, 1337, 1e-3
 WIDTHS = [128, 1024, 512, 256, 128, 128]
@@ -58,10 +58,11 @@ def run():
     rank, calls = dist.get_rank(), Calls()
     model = stack(SEED + rank)
     batches = [samples(rank, step) for step in range(STEPS)]
-    losses = train(model, torch.optim.Adam(model.parameters(), LR), counting(batches, calls))
+    if "bytes" in shared.BROKEN:  # one gradient is forgotten
+        sums, forgotten = dist.all_reduce, model[0].weight
+        dist.all_reduce = lambda x, **how: None if x is forgotten.grad else sums(x, **how)
+    losses = train(model, made(model, torch.optim.Adam(model.parameters(), LR)), counting(batches, calls))
     calls.of = [call for call in calls.of if call[1] > 4]  # without the loss
-    if "bytes" in shared.BROKEN:
-        calls.of.pop()
     return {"losses": losses, "sent": round(calls.sent(RANKS))}
 
 

@@ -5,8 +5,11 @@ Or by torchrun:   torchrun --nproc-per-node 4 book/pytorch/lab04.py
 Beside lab04:     python book/pytorch/compare.py lab04
 """
 
+from functools import partial
+
 import torch
 from torch.distributed import get_rank
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import shared
@@ -40,9 +43,11 @@ def run(stage=3):
     size = 4 * sum(p.numel() for p in model.parameters())
     if "reshard" in shared.BROKEN:
         stage = 5 - stage
+    if "whole" in shared.BROKEN:  # the mesh's axes exchanged: four copies, each cut among one rank
+        globals()["fully_shard"] = partial(fully_shard, mesh=init_device_mesh("cpu", (JOB.ranks, 1), mesh_dim_names=("copies", "shards")))
     losses, norms = train(model, JOB.lr, counting(batches, calls), stage)
     calls.of = [call for call in calls.of if call[0] != "all-reduce"]  # of the norm, and of the losses
-    held = sum((p if "whole" in shared.BROKEN else p.to_local()).numel() for p in model.parameters())
+    held = sum(p.to_local().numel() for p in model.parameters())
     return {"losses": losses, "norms": norms, "sent": calls.sent(JOB.ranks) / size, "held": held, "weights": shared.trained(model)}
 
 

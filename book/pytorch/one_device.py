@@ -26,7 +26,7 @@ def train(model, optimizer, batches):
 def run():
     model = stack(SEED)  # random weights
     batches = [samples(0, step) for step in range(STEPS)]
-    return {"losses": train(model, torch.optim.Adam(model.parameters(), LR), batches)}
+    return {"losses": train(model, shared.made(model, torch.optim.Adam(model.parameters(), LR)), batches)}
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 PLAY = pathlib.Path(__file__).resolve().parents[2] / "data" / "play.txt"
 BROKEN = set()  # mistakes that `compare.py --broken` makes on purpose
+MADE = {}  # each optimizer's model, for the checks of `compare.py --broken`
 
 
 class Stream:
@@ -220,7 +221,12 @@ def adamw(model, lr):
     """AdamW as the labs have it: weight decay only on matrices."""
     matrices, gains = ([p for p in model.parameters() if (p.dim() == 2) == two] for two in (True, False))
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": gains, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, betas=(0.9, 0.99), eps=1e-8)
+    return made(model, torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, betas=(0.9, 0.99), eps=1e-8))
+
+
+def made(model, optimizer):
+    MADE[optimizer] = model
+    return optimizer
 
 
 class Calls(TorchDispatchMode):
