@@ -604,7 +604,7 @@ TABS = """
     const shows = element => element.getBoundingClientRect().height > 4;
     return [...document.querySelectorAll('main .twins')].map(twins => {
         const [tabs, panels] = ['tab', 'tabpanel'].map(role => [...twins.querySelectorAll(`[role=${role}]`)]);
-        const pairs = tabs.length === 2 && panels.length === 2 && tabs.every((tab, i) => tab.matches('[role=tablist] button')
+        const pairs = tabs.length >= 2 && panels.length === tabs.length && tabs.every((tab, i) => tab.matches('[role=tablist] button')
             && tab.getAttribute('aria-controls') === panels[i].id && panels[i].getAttribute('aria-labelledby') === tab.id && panels[i].querySelector('pre'));
         return { tabs: tabs.map(tab => tab.textContent), pairs, chosen: tabs.filter(tab => tab.ariaSelected === 'true').map(tab => tab.dataset.in),
                  shown: panels.filter(shows).map(panel => panel.dataset.in), list: shows(twins.querySelector('[role=tablist]')) };
@@ -621,10 +621,11 @@ def try_tabs(browser, url, other):
 
     def all_show(name, how):
         for twins in look():
-            if [twins["chosen"], twins["shown"]] != [[name], [name]]:
+            here = name if name.lower() in [tab.lower() for tab in twins["tabs"]] else "pytorch"
+            if [twins["chosen"], twins["shown"]] != [[here], [here]]:
                 found.append(f"tabs: {how}: {twins['chosen']} is chosen, and {twins['shown']} shown")
 
-    found += [f"tabs: not two tabs with their panels: {twins}" for twins in look() if not twins["pairs"] or not twins["list"]]
+    found += [f"tabs: not two tabs or more with their panels: {twins}" for twins in look() if not twins["pairs"] or not twins["list"]]
     if found:
         return found
     all_show("rust", "at first")
@@ -633,7 +634,9 @@ def try_tabs(browser, url, other):
         browser.execute_script("arguments[0].scrollIntoView({ block: 'center' })", tab)
         tab.click()
         all_show(tab.get_attribute("data-in"), "after a click")
-    for first, key, to, name in ((1, Keys.ARROW_LEFT, 0, "rust"), (0, Keys.ARROW_RIGHT, 1, "pytorch"), (1, Keys.ARROW_RIGHT, 0, "rust"), (0, Keys.END, 1, "pytorch")):
+    last = len(look()[0]["tabs"]) - 1
+    its = tabs[last].get_attribute("data-in")
+    for first, key, to, name in ((1, Keys.ARROW_LEFT, 0, "rust"), (0, Keys.ARROW_RIGHT, 1, "pytorch"), (last, Keys.ARROW_RIGHT, 0, "rust"), (0, Keys.END, last, its)):
         browser.execute_script("arguments[0].focus()", tabs[first])
         ActionChains(browser).send_keys(key).perform()
         all_show(name, "after a key")
@@ -645,9 +648,9 @@ def try_tabs(browser, url, other):
     if browser.current_url != url:
         found.append("tabs: an arrow also turns the page")
     browser.get(other)
-    all_show("pytorch", "on the next page")
+    all_show(its, "on the next page")
     browser.get(url)
-    both = lambda: all(len(twins["shown"]) == 2 and not twins["list"] for twins in look())
+    both = lambda: all(len(twins["shown"]) == len(twins["tabs"]) and not twins["list"] for twins in look())
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     found += [] if both() else [f"tabs: printed are {look()}"]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

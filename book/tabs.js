@@ -1,5 +1,5 @@
-// Listings in Rust with their twins in PyTorch (labs/tools/book/tabs.rs): of each pair the one that the reader has chosen is shown,
-// on this page and on all others. Printed, both are there.
+// Listings in Rust with their twins in PyTorch, some in DeepSpeed, too (labs/tools/book/tabs.rs): of each the one that the reader has
+// chosen is shown, on this page and on all others. Printed, all are there.
 {
     const KEY = "shardlab.listing";
     const kept = use => {
@@ -11,17 +11,18 @@
     };
     const all = [...document.querySelectorAll("main .twins")];
 
-    // Shows one language in all pairs. The page stays where it is below the reader's eyes: at `tab`.
+    // Shows one language everywhere; PyTorch's where DeepSpeed's is chosen and there is none. The page stays where it is below the reader's eyes: at `tab`.
     function choose(name, tab) {
         const top = tab?.getBoundingClientRect().top;
         for (const tabs of all) {
+            const shown = tabs.querySelector(`[role=tab][data-in=${name}]`) ? name : "pytorch";
             for (const one of tabs.querySelectorAll("[role=tab]")) {
-                one.setAttribute("aria-selected", one.dataset.in === name);
-                one.tabIndex = one.dataset.in === name ? 0 : -1;
+                one.setAttribute("aria-selected", one.dataset.in === shown);
+                one.tabIndex = one.dataset.in === shown ? 0 : -1;
             }
             for (const panel of tabs.querySelectorAll("[role=tabpanel]")) {
                 // Where the browser can, its own search finds what is hidden.
-                if (panel.dataset.in === name) panel.removeAttribute("hidden");
+                if (panel.dataset.in === shown) panel.removeAttribute("hidden");
                 else panel.setAttribute("hidden", "until-found");
             }
         }
@@ -50,5 +51,5 @@
         tabs.classList.add("tabbed");
     }
     const chosen = kept(storage => storage.getItem(KEY));
-    if (all.length) choose(chosen === "pytorch" ? chosen : "rust");
+    if (all.length) choose(["pytorch", "deepspeed"].includes(chosen) ? chosen : "rust");
 }

@@ -2,6 +2,7 @@
 """Runs labs 01 to 09, 12 and 13 beside the same loops in PyTorch: the same weights and batches in, the same numbers out.
 
 Set-up (a virtual environment):  python3 -m venv venv && venv/bin/pip install torch numpy
+With DeepSpeed, too:             DS_BUILD_OPS=0 venv/bin/pip install deepspeed==0.19.8
 All labs:                        venv/bin/python book/pytorch/compare.py
 Some:                            venv/bin/python book/pytorch/compare.py lab03 lab06
 That each comparison can fail:   venv/bin/python book/pytorch/compare.py --broken
@@ -16,6 +17,7 @@ proportion to their size. A larger difference ends this with exit code 1.
 import argparse
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -43,10 +45,15 @@ import one_device
 import shared
 import taken_along
 
+if WITH_DEEPSPEED := importlib.util.find_spec("deepspeed") is not None:
+    import deepspeed04
+    import deepspeed08
+    import deepspeed09
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUTPUT = pathlib.Path(__file__).resolve().with_name("output.txt")
-# Of losses and norms, in proportion; and of weights, each of which the optimizer has moved by up to 5e-3.
-NUMBERS, WEIGHTS = 1e-5, 1e-4
+# Of losses and norms, in proportion (HALF: of a model in fp16); and of weights, each of which the optimizer has moved by up to 5e-3.
+NUMBERS, HALF, WEIGHTS = 1e-5, 1e-3, 1e-4
 
 
 class Comparison:
@@ -67,7 +74,7 @@ class Comparison:
         if self.allowed is not None:
             found = f"{self.difference:.0e}"
         allowed = "" if self.allowed is None else f"{self.allowed:.0e}"
-        return f"{lab:5}  {self.what:50} {found:>10}  {allowed:>7}  {'✓' if self.holds else '✗'}"
+        return f"{lab:11}  {self.what:50} {found:>10}  {allowed:>7}  {'✓' if self.holds else '✗'}"
 
 
 class Labs:
@@ -270,6 +277,42 @@ def lab13s(labs, broken):
     yield Comparison("norms of all ranks' gradients", [row["grad_norm"] for row in rows], there["norms"], NUMBERS)
 
 
+def deepspeed04s(labs, broken):
+    for stage in (1, 2, 3):
+        _, _, rows = labs.run("lab04", *lab04.JOB.flags(), "--zero", stage, "--eval-iters", 1, metrics=True)
+        there = shared.launch(deepspeed04.run, lab04.JOB.ranks, stage, broken=broken)
+        yield Comparison(f"DeepSpeed, ZeRO-{stage}: losses, norms", losses_and_norms(rows), there["losses"] + there["norms"], NUMBERS)
+
+
+def deepspeed08s(labs, broken):
+    job, bad = deepspeed08.JOB, [6, 7]
+    _, _, rows = labs.run("lab08", *job.flags(), "--no-poison", "--train-range-to-skip", *bad, metrics=True)
+    text, _, _ = labs.run("lab08", *job.flags(), "--no-poison", "--fp16")
+    rule = [int(power) - 16 for power in find(r"from 0\.17\.1 on +([\d ]+)$", text)[0].split()]
+    for stage, right in ((1, rule), (0, deepspeed08.STAGE_0)):
+        there = shared.launch(deepspeed08.run, job.ranks, stage, broken=broken)
+        powers = [round(np.log2(scale)) - deepspeed08.POWER for scale in there["scales"]]
+        what = "as lab08's rule" if stage else "without hysteresis"
+        yield Comparison(f"DeepSpeed, stage {stage}: scales, {what}", right, powers)
+        if stage:
+            kept = [step for step, row in enumerate(rows) if not row["skipped"]]
+            yield Comparison("steps that it takes", [not row["skipped"] for row in rows], there["taken"])
+            yield Comparison("their losses, in fp16", [rows[step]["loss"] for step in kept], [there["losses"][step] for step in kept], HALF)
+
+
+def deepspeed09s(labs, broken):
+    job = lab09.JOB
+    flags = [*job.flags("ranks", "batch", "grad-accum", "sampler"), "--global-batch", job.batch * job.ranks,
+             "--save-after", lab09.SAVE_AFTER, "--from", f"dp={job.ranks}", "--to", f"dp={lab09.FEWER}"]
+    text, _, _ = labs.run("lab09", *flags)
+    there = deepspeed09.run(broken)
+    what = f"DeepSpeed, {job.ranks} ranks save, {lab09.FEWER} load: {3 * len(there['saved'])} SHA-256"
+    yield Comparison(what, there["saved"], there["loaded"])
+    ends = [float(loss) for loss in find(rf"dp={lab09.FEWER}\S* +bitwise \S +([\d.]+) +([\d.]+)", text)]
+    theirs = [there["losses"][lab09.SAVE_AFTER], there["losses"][-1]]
+    yield Comparison(f"losses of steps {lab09.SAVE_AFTER + 1} and {job.steps}", ends, theirs, NUMBERS)
+
+
 # What is compared, and the mistakes that `--broken` makes in PyTorch's run, one after the other.
 LABS = {
     "start": (start, ["weight"]),
@@ -286,6 +329,12 @@ LABS = {
     "lab12": (lab12s, ["weight", "positions"]),
     "lab13": (lab13s, ["divided", "norm"]),
 }
+if WITH_DEEPSPEED:
+    LABS |= {
+        "deepspeed04": (deepspeed04s, ["weight"]),
+        "deepspeed08": (deepspeed08s, ["weight", "steps", "stage"]),
+        "deepspeed09": (deepspeed09s, ["weight", "moments"]),
+    }
 
 
 def programs(folder):
@@ -318,8 +367,10 @@ def main():
         said.append(line)
 
     print(f"labs: {folder}", file=sys.stderr)
+    if not WITH_DEEPSPEED:
+        print("skipped: the loops in DeepSpeed, which this Python does not have", file=sys.stderr)
     say(f"PyTorch {torch.__version__.split('+')[0]}, gloo, {os.uname().sysname}: the labs beside the same loops in PyTorch\n")
-    say(f"{'lab':5}  {'compared':50} {'difference':>10}  allowed" if not a.broken else f"{'lab':5}  {'compared':50} mistakes")
+    say(f"{'lab':11}  {'compared':50} {'difference':>10}  allowed" if not a.broken else f"{'lab':11}  {'compared':50} mistakes")
     with tempfile.TemporaryDirectory() as temporary:
         labs = Labs(folder, temporary)
         for lab in a.labs or LABS:
@@ -331,7 +382,7 @@ def main():
                 continue
             for same in zip(*(compare(labs, {mistake}) for mistake in mistakes)):
                 noticed = [mistake for mistake, comparison in zip(mistakes, same) if not comparison.holds]
-                say(f"{lab:5}  {same[0].what:50} {'fails for: ' + ', '.join(noticed) if noticed else 'NEVER FAILS'}")
+                say(f"{lab:11}  {same[0].what:50} {'fails for: ' + ', '.join(noticed) if noticed else 'NEVER FAILS'}")
                 count, wrong = count + 1, wrong + (not noticed)
     all_hold, some_do_not = ("can fail", "cannot fail") if a.broken else ("hold", "do not hold")
     say(f"\n{wrong} of {count} comparisons {some_do_not} ✗" if wrong else f"\nall {count} comparisons {all_hold} ✓")

@@ -675,33 +675,33 @@ def table(say, only=()):
     return wrong, evidence
 
 
-def pairs(steps=400, every=100, times=6):
-    """What hashes cost: the same training with and without them, in turn. On every rank; rank 0's seconds."""
-    seconds = {False: [], True: []}
+def pairs(steps=200, every=100, times=5):
+    """What hashes cost: the same training without and with them, in turn. Seconds on the clock and of CPU time, on rank 0."""
     job = shared.Job(ranks=2, layers=4, heads=4, embd=128, block=64, batch=4)
     model = nn.parallel.DistributedDataParallel(GPT(job))
     optimizer = shared.adamw(model.module, job.lr)
     x, y = job.batch_of(RANK(), 0)
+    rows = []
     for turn in range(2 * times + 2):
-        with_hashes = turn % 2 == 1
         dist.barrier()
-        began = time.perf_counter()
+        clock, cpu = time.perf_counter(), time.process_time()
         for step in range(1, steps + 1):
             cross_entropy(model(x), y).backward()
             optimizer.step()
             optimizer.zero_grad()
-            if with_hashes and step % every == 0:
+            if turn % 2 and step % every == 0:
                 take_along.replicas(model, None, optimizer)
         dist.barrier()
-        if turn > 1:  # the first pair warms up
-            seconds[with_hashes].append(time.perf_counter() - began)
-    return {"seconds": [sum(p.numel() for p in model.parameters()), seconds[False], seconds[True]]}
+        rows.append([time.perf_counter() - clock, time.process_time() - cpu])
+    return {"numbers": sum(p.numel() for p in model.parameters()), "rows": rows[2:]}  # the first pair warms up
 
 
 if __name__ == "__main__":
-    numbers, without, hashed = shared.launch(pairs, 2)["seconds"]
-    more = [100 * (b / a - 1) for a, b in zip(without, hashed)]
-    print(f"{numbers:,} parameters, 2 ranks, hashes of weights and moments every 100 steps of 400")
-    print("seconds without ", *(f"{one:6.2f}" for one in without))
-    print("seconds with    ", *(f"{one:6.2f}" for one in hashed))
-    print("percent more    ", *(f"{one:6.2f}" for one in more), f"  median {statistics.median(more):.2f}")
+    done = shared.launch(pairs, 2)
+    print(f"{done['numbers']:,} parameters, 2 ranks: hashes of weights and moments every 100 steps, or none, in turn")
+    for kind, what in enumerate(("seconds", "CPU seconds")):
+        without, with_them = ([row[kind] for row in done["rows"][first::2]] for first in (0, 1))
+        more = [100 * (b / a - 1) for a, b in zip(without, with_them)]
+        print(f"{what:12} without", *(f"{one:6.2f}" for one in without))
+        print(f"{'':12} with   ", *(f"{one:6.2f}" for one in with_them))
+        print(f"{'':12} more, %", *(f"{one:6.2f}" for one in more), f"  median {statistics.median(more):.2f}")
