@@ -15,7 +15,8 @@ from shared import GPT, Job, adamw, cross_entropy, mean
 JOB = Job(ranks=2, batch=2, grad_accum=2, steps=13)
 BAD = [6, 7]  # steps, counted from 1
 POWER = 8  # the first scale is 2^8, which nothing but the bad steps overflows
-# Stage 0 has a rule without hysteresis: each overflow halves the scale. By how much its power has changed after each step.
+# Stage 0 has a rule without hysteresis: each overflow halves the scale. By how much its power has changed after each step. (Its
+# losses are others: findings/deepspeed-in-fp16-without-zero-begins-with-adams-second-step.sh.)
 STAGE_0 = [0, 0, 0, 0, 1, 0, -1, -1, -1, -1, -1, 0, 0]
 
 

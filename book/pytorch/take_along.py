@@ -215,7 +215,7 @@ def batches(rows, group=None, total=None, same=False):
             if owner.setdefault(number, rank) != rank and not same:
                 raise Wrong(f"rank {rank}: its sequence {i} is in the batch of rank {owner[number]}, too")
     if isinstance(total, torch.Tensor) and (strangers := set(owner) ^ set(row_hashes(total))):
-        raise Wrong(f"rank {owner.get(strangers.pop(), 'none')}: the ranks' batches are not the global batch")
+        raise Wrong(f"rank {next((owner[one] for one in strangers if one in owner), 'none')}: the ranks' batches are not the global batch")
     if total is not None and (most := total if isinstance(total, int) else len(total)) != (count := sum(map(len, of.values()))):
         raise Wrong(f"all ranks: their batches have {count} sequences, not {most}")
 

@@ -598,9 +598,15 @@ def layer_lost():
 
 def sees_all():
     """Attention without its mask."""
-    real = lab12.ring._templated_ring_attention
-    lab12.ring._cp_options.enable_load_balance = False
-    lab12.ring._templated_ring_attention = lambda *a, is_causal, **k: real(*a, is_causal=False, **k)
+    real, options = lab12.ring._templated_ring_attention, lab12.ring._cp_options
+
+    def unmasked(*a, is_causal, **k):
+        options.enable_load_balance = False  # which is refused without a mask
+        try:
+            return real(*a, is_causal=False, **k)
+        finally:
+            options.enable_load_balance = True
+    lab12.ring._templated_ring_attention = unmasked
 
 
 def router_alone():

@@ -106,7 +106,10 @@ mod tests {
         let page = with_tabs("a.md", &format!("Text:\n{rust}{twin}{engine}\nEnd.\n")).unwrap();
         assert_eq!(page.matches("role=\"tab\"").count(), 3, "{page}");
         assert_eq!(page.matches("aria-selected=\"true\"").count(), 1, "{page}");
-        assert!(page.contains("\n\n```python\ndef b(): 0\n```\n\n</div>\n</div>\n\nEnd."), "{page}");
+        assert!(
+            page.contains("\n\n```python\ndef b(): 0\n```\n\n</div>\n</div>\n\nEnd."),
+            "{page}"
+        );
         assert!(with_tabs("a.md", &format!("{rust}{engine}")).is_err());
         assert!(with_tabs("a.md", &format!("{rust}{twin}\nText.\n{engine}")).is_err());
     }
