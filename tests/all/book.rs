@@ -451,6 +451,19 @@ fn every_twin_in_pytorch_is_on_its_page_and_is_compared() {
     let mut shown = 0;
     for (_, page) in pages() {
         let name = page.trim_end_matches(".md").replace('-', "_");
+        // The page of that file's checks lists them.
+        if name == "take_along" {
+            continue;
+        }
+        let engine = name.replace("lab", "deepspeed");
+        if engine != name && root().join(format!("book/pytorch/{engine}.py")).is_file() {
+            let tab = format!("\n```python,deepspeed\n{{{{#include ../pytorch/{engine}.py:");
+            assert!(text(format!("book/src/{page}")).contains(&tab), "{page} shows no {engine}.py");
+            assert!(
+                compared.contains(&format!("    import {engine}\n")),
+                "{engine} is not compared"
+            );
+        }
         if root().join(format!("book/pytorch/{name}.py")).is_file() {
             let twin = format!("\n```python,twin\n{{{{#include ../pytorch/{name}.py:");
             assert!(text(format!("book/src/{page}")).contains(&twin), "{page} shows no {name}.py");
