@@ -22,6 +22,7 @@ mod zip;
 
 pub use file::{Stored, TorchFile};
 pub use node::Node;
+pub use pickle::read_pickle;
 pub use tensor::Dtype;
 pub(crate) use tensor::last;
 pub use value::{Graph, Id, Value};

@@ -1,6 +1,6 @@
 //! The machine that a pickle is a program for. It builds values, and notes calls instead of making
 //! them. It knows the instructions of protocol 2, which `torch.save` writes unless it is told
-//! otherwise.
+//! otherwise, and those that later protocols add for plain values.
 
 use super::program::Program;
 use super::stack::Stack;
@@ -10,9 +10,32 @@ use super::value::{Graph, Id, Value};
 /// that memory is bounded, too. The file of a model with 10,000 parameters has half a million.
 const INSTRUCTIONS: usize = 1 << 23;
 
-/// Runs a pickle. Errors describe the file: "its pickle …".
+/// The protocol that `torch.save` writes.
+const OF_TORCH: u8 = 2;
+
+/// The newest protocol, which `pickle.dump` may write.
+const NEWEST: u8 = 5;
+
+/// Runs a pickle that `torch.save` wrote. Errors describe the file: "its pickle …".
 pub(super) fn read(bytes: &[u8]) -> Result<Graph, String> {
-    let mut machine = Machine { program: Program::new(bytes), stack: Stack::default() };
+    run(bytes, OF_TORCH)
+}
+
+/// Reads the plain values of a pickle that is a file of its own, of protocol 2 to 5: a flight
+/// recorder's dump. Nothing that it asks for is called.
+///
+/// # Errors
+/// What is wrong with the file, which the caller names: "its pickle …".
+pub fn read_pickle(bytes: &[u8]) -> Result<Graph, String> {
+    run(bytes, NEWEST)
+}
+
+fn run(bytes: &[u8], newest: u8) -> Result<Graph, String> {
+    let mut machine = Machine {
+        program: Program::new(bytes),
+        stack: Stack::default(),
+        newest,
+    };
     let mut begin = 0;
     let root = machine
         .run(&mut begin)
@@ -26,6 +49,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Graph, String> {
 struct Machine<'a> {
     program: Program<'a>,
     stack: Stack,
+    /// The newest protocol whose instructions it runs.
+    newest: u8,
 }
 
 impl Machine<'_> {
@@ -58,6 +83,8 @@ impl Machine<'_> {
             0x8b => integer(program.counted(4)?),
             b'G' => Value::Float(f64::from_be_bytes(program.array()?)),
             b'X' => text(program.counted(4)?)?,
+            0x8c if self.newest > OF_TORCH => text(program.counted(1)?)?,
+            0x8d if self.newest > OF_TORCH => text(program.counted(8)?)?,
             b']' => Value::List(Vec::new()),
             b')' => Value::Tuple(Vec::new()),
             b'}' => Value::Dict(Vec::new()),
@@ -107,9 +134,12 @@ impl Machine<'_> {
             b'r' => stack.remember(program.length(4)? as u32)?,
             b'h' => stack.recall(program.length(1)? as u32)?,
             b'j' => stack.recall(program.length(4)? as u32)?,
+            0x94 if self.newest > OF_TORCH => stack.remember_next()?,
+            // A frame: how many bytes Python should read at once.
+            0x95 if self.newest > OF_TORCH => drop(program.take(8)?),
             0x80 => {
                 let version = program.take(1)?[0];
-                if version != 2 {
+                if !(OF_TORCH..=self.newest).contains(&version) {
                     return Err(format!(
                         "it is of protocol {version}, and torch.save writes 2 unless it is told otherwise"
                     ));
@@ -193,6 +223,17 @@ mod tests {
         assert_eq!(integer(b"\xff"), Value::Int(-1));
         assert_eq!(integer(b"\xff\x00"), Value::Int(255));
         assert_eq!(integer(&[1; 9]), Value::Long([1; 9].into()));
+    }
+
+    /// Python's pickles of `{"a": [1, 2.5, None, True, -7, "é"]}`, by its protocols 4 and 9.
+    #[test]
+    fn a_pickle_of_its_own_may_be_of_a_later_protocol() {
+        let program = b"\x80\x04\x95\x28\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x01a\x94]\x94(K\x01G@\x04\x00\x00\x00\x00\x00\x00N\x88J\xf9\xff\xff\xff\x8c\x02\xc3\xa9\x94es.";
+        let graph = read_pickle(program).unwrap();
+        let last = graph.root().get("a").unwrap().items().last().unwrap();
+        assert_eq!(last.text(), Some("é"));
+        assert!(read_pickle(b"\x80\x09N.").unwrap_err().contains("protocol 9"));
+        assert!(read_pickle(b"\x80\x04\x94.").unwrap_err().contains("empty stack"));
     }
 
     /// A list that contains itself, a program that goes below its stack or mark, and one that asks

@@ -25,6 +25,11 @@ impl Stack {
         Ok(())
     }
 
+    /// Remembers the top of the stack under the next number.
+    pub fn remember_next(&mut self) -> Result<(), String> {
+        self.remember(self.memo.len() as u32)
+    }
+
     pub fn recall(&mut self, number: u32) -> Result<(), String> {
         let id = self
             .memo
