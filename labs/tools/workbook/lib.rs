@@ -13,8 +13,8 @@
 //! (one reader's results), `submit.rs` and `report.rs` (many readers in one table, or in the window
 //! of `matrix.rs`), `solutions.rs` with `recognised.rs` (everything on paper, for those who teach),
 //! `quiz.rs` (all that labs ask), `doctor.rs` (does this machine have what all of this needs?),
-//! `serve.rs` with `pages.rs` (the book, with what its pages need to run labs). `dev/` is for those
-//! who write labs.
+//! `serve.rs` with `pages.rs` (the book, with what its pages need to run labs), `explain/` (a job
+//! of PyTorch that stands). `dev/` is for those who write labs.
 
 mod attempt;
 mod capstone;
@@ -25,6 +25,7 @@ mod desk;
 pub mod dev;
 mod doctor;
 mod document;
+mod explain;
 mod ladder;
 mod matrix;
 mod pages;
@@ -45,6 +46,7 @@ pub use command::command;
 pub use desk::Desk;
 pub use doctor::Health;
 pub use document::{Document, Entry};
+pub use explain::explain;
 pub use ladder::picture as ladder;
 pub use matrix::matrix;
 pub use progress::{Progress, Record, Standing};

@@ -100,6 +100,14 @@ enum Action {
         #[arg(long)]
         mpi: bool,
     },
+    /// Say which rank is missing in a job of PyTorch that stands, from the dumps of its flight
+    /// recorder
+    Explain {
+        /// Dumps as pickle or JSON, and what `py-spy dump` printed: one file a rank, with its rank
+        /// in the name (rank2.json)
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
     /// Put your results into the folder of a workshop, for its instructor. Your name there is
     /// SHARDLAB_NAME, or your user's
     Submit {
@@ -175,6 +183,7 @@ fn run() -> Result<ExitCode> {
             let workbook = Workbook::open()?;
             watch(&screen, &workbook, named(&workbook, name)?)?;
         }
+        Some(Action::Explain { files }) => screen.say(workbook::explain(&screen, files)?),
         Some(Action::Submit { dir }) => {
             let workbook = Workbook::open()?;
             let document = document(&workbook, &[])?;
