@@ -23,6 +23,9 @@ const COLUMNS: usize = 80;
 /// The play, in a checkout and where commands run.
 const PLAY: &str = "data/play.txt";
 
+/// Dumps of jobs that hung, there too.
+const HANGS: &str = "book/pytorch/hangs";
+
 /// Seconds that only a command takes that hangs.
 const HANG: &str = "300";
 
@@ -207,11 +210,11 @@ fn each(
     })
 }
 
-/// How commands run: once, each in a folder of its own that has the play and nothing else, with the
-/// programs beside this one. So neither the checkout's files nor the reader's variables change its
-/// output.
+/// How commands run: once, each in a folder of its own that has the play, the dumps and nothing
+/// else, with the programs beside this one. So neither the checkout's files nor the reader's
+/// variables change its output.
 struct Runs {
-    play: PathBuf,
+    root: PathBuf,
     programs: PathBuf,
     /// Whether loops run without wide vectors. They are slower then, and their results are bitwise
     /// equal.
@@ -248,13 +251,15 @@ impl Runs {
     fn new(root: &Path, portable: bool) -> Result<Runs> {
         let here = std::env::current_exe().context("where is this program?")?;
         let programs = here.parent().context("this program is in no folder")?.to_path_buf();
-        Ok(Runs { play: root.join(PLAY), programs, portable })
+        Ok(Runs { root: root.canonicalize()?, programs, portable })
     }
 
     fn run(&self, output: &Output) -> Result<Ran> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("data"))?;
-        std::fs::copy(&self.play, folder.path().join(PLAY)).context("the play")?;
+        std::fs::copy(self.root.join(PLAY), folder.path().join(PLAY)).context("the play")?;
+        std::fs::create_dir_all(folder.path().join("book/pytorch"))?;
+        std::os::unix::fs::symlink(self.root.join(HANGS), folder.path().join(HANGS))?;
         let command = programs(&output.run());
         let path = std::env::var("PATH").unwrap_or_default();
         let mut shell = Command::new("timeout");
