@@ -152,7 +152,9 @@ fn the_minutes_of_a_page_fit_its_words() {
         };
         let page = text(Path::new("book/src").join(&file));
         let page = page.split("\n## Further reading").next().unwrap();
-        let usual = match page.contains("{{#include") {
+        // One output on a long page of prose is not what it is read for.
+        let shown = page.matches("{{#include").count();
+        let usual = match 1000 * shown >= page.split_whitespace().count() {
             true => 22..=80,
             false => 100..=160,
         };

@@ -226,7 +226,7 @@ fn read(job: &Job) -> String {
         text += &format!("; no dump of {}", ranks(without));
     }
     if !job.dumps.values().any(|dump| dump.has_lines()) {
-        text += "; a dump as pickle would have the lines of the source";
+        text += "; a dump as pickle names lines, too";
     }
     if job.dumps.values().any(|dump| dump.has_wrapped()) {
         text += "; the oldest calls are gone (TORCH_FR_BUFFER_SIZE)";
