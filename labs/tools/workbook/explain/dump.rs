@@ -2,15 +2,14 @@
 
 use deepspeed::torch::{Node, Value as Pickled};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use shardlab::error::printable;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Values of one pickle, each counted wherever it is used. A dump of 2,000 calls has 200,000.
-pub const VALUES: usize = 1 << 22;
-
-/// Calls of one dump. `TORCH_FR_BUFFER_SIZE` is some thousands.
-const CALLS: usize = 100_000;
+/// What the values of one pickle may take, each counted wherever it is used: the bytes of texts,
+/// and `VALUE` for each. A dump of 2,000 calls has 200,000 values.
+pub const VALUES: usize = 1 << 28;
+const VALUE: usize = 64;
 
 /// Ranks of a job, at the most.
 pub const RANKS: usize = 1 << 17;
@@ -27,21 +26,16 @@ pub struct Dump {
     version: String,
     #[serde(default)]
     pub entries: Vec<Call>,
-    pg_config: BTreeMap<String, Config>,
+    /// Of each group its ranks, as a text: `[0, 1, 2]`.
+    pg_config: BTreeMap<String, Value>,
     /// The ranks of groups, by the group's name. gloo's recorder keeps one group only, without its
     /// name: the one that was made last.
     #[serde(skip)]
     pub groups: BTreeMap<String, BTreeSet<usize>>,
 }
 
-#[derive(Deserialize)]
-struct Config {
-    /// A text, `"[0, 1, 2]"`.
-    ranks: Value,
-}
-
 /// How far a call has come on the device, as far as the recorder knows.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     #[default]
@@ -59,11 +53,12 @@ pub struct Call {
     pub process_group: (String, String),
     /// The group's number on this rank.
     pub pg_id: i64,
-    pub collective_seq_id: i64,
-    pub p2p_seq_id: i64,
-    /// `nccl:all_reduce`, `nccl:send 0->1`. It becomes `library`, `op` and `peers`.
+    /// The number of a collective or a message in its group.
+    #[serde(rename = "collective_seq_id")]
+    pub number: i64,
+    p2p_seq_id: i64,
+    /// `nccl:all_reduce`, `nccl:send 0->1`. It becomes `op` and `peers`.
     profiling_name: String,
-    pub library: String,
     pub op: String,
     /// Sender and receiver of a message, by their numbers in the group.
     pub peers: Option<(usize, usize)>,
@@ -71,21 +66,15 @@ pub struct Call {
     pub output_sizes: Vec<Vec<u64>>,
     pub input_dtypes: BTreeSet<String>,
     pub state: State,
-    time_discovered_started_ns: Option<i64>,
     /// Whether nobody waits for it any more.
-    pub retired: bool,
+    retired: bool,
+    /// Whether the recorder knows which calls have ended.
+    pub knows_ends: bool,
     /// Nanoseconds by the clock of the rank's machine.
     pub time_created_ns: i64,
-    frames: Vec<Frame>,
+    frames: Vec<Value>,
     /// `train.py:17 in step`, where the dump has it.
     pub line: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Frame {
-    name: String,
-    filename: String,
-    line: i64,
 }
 
 impl Dump {
@@ -96,27 +85,22 @@ impl Dump {
         if !dump.version.starts_with("2.") {
             return Err(format!("it is of version {}, and versions 2.x are known", dump.version));
         }
-        if dump.entries.len() > CALLS {
-            return Err(format!("it has more than {CALLS} calls"));
-        }
         let mut members = 0;
         for (group, config) in &dump.pg_config {
-            let text = config.ranks.as_str().map(str::to_string);
-            let ranks = ranks(&text.unwrap_or_else(|| config.ranks.to_string()));
-            let ranks = ranks.ok_or("its `pg_config` has ranks that are none")?;
+            let ranks: BTreeSet<usize> =
+                serde_json::from_str(config["ranks"].as_str().unwrap_or_default())
+                    .map_err(|_| "its `pg_config` has ranks that are none")?;
             members += ranks.len();
-            if members > MEMBERS {
-                return Err(format!("its groups have more than {MEMBERS} ranks together"));
+            if members > MEMBERS || ranks.last() >= Some(&RANKS) {
+                return Err("its groups have too many ranks".to_string());
             }
             dump.groups.insert(name(group), ranks);
         }
         dump.entries.iter_mut().try_for_each(Call::complete)?;
+        // The mark around messages has the number of the collective before them.
+        dump.entries
+            .dedup_by(|call, before| call.op == "coalesced" && before.is_message());
         Ok(dump)
-    }
-
-    /// Whether the dump says from where calls were made: JSON does not.
-    pub fn has_lines(&self) -> bool {
-        self.entries.iter().any(|call| call.line.is_some())
     }
 
     /// Whether older calls have made room for newer ones.
@@ -138,12 +122,17 @@ impl Call {
             Some((one.parse().ok()?, other.parse().ok()?))
         };
         self.peers = ends("->").or(ends("<-").map(|(to, from)| (from, to)));
-        (self.library, self.op) = (name(library), name(op));
+        // gloo may call a call retired that has not ended.
+        self.knows_ends = self.state != State::Scheduled || (library != "gloo" && !self.retired);
+        self.op = name(op);
         let (group, description) = &self.process_group;
         self.process_group = (name(group), name(description));
-        let mut frames = self.frames.iter();
-        self.line =
-            frames.find_map(|frame| place(&frame.filename, &frame.line.to_string(), &frame.name));
+        if self.is_message() {
+            self.number = self.p2p_seq_id;
+        }
+        self.line = self.frames.iter().find_map(|frame| {
+            place(frame["filename"].as_str()?, &frame["line"].to_string(), frame["name"].as_str()?)
+        });
         self.frames = Vec::new();
         Ok(())
     }
@@ -152,32 +141,35 @@ impl Call {
         self.op == "send" || self.op.starts_with("recv")
     }
 
-    /// Whether the recorder has seen it begin on the device.
-    pub fn has_begun(&self) -> bool {
-        self.state == State::Started || self.time_discovered_started_ns.is_some_and(|at| at > 0)
+    /// `group 1 (tp)`.
+    pub fn group_name(&self) -> String {
+        let (name, description) = &self.process_group;
+        match description.as_str() {
+            "" | "undefined" => format!("group {name}"),
+            _ => format!("group {name} ({description})"),
+        }
     }
 }
 
 /// A pickle's value as JSON has it. PyTorch writes a list of whole numbers as a call that has the
 /// list as its argument.
 pub fn plain(node: Node, left: &mut usize) -> Result<Value, String> {
-    *left = left.checked_sub(1).ok_or("its pickle has millions of values")?;
+    let size = VALUE + node.text().map_or(0, str::len);
+    *left = left.checked_sub(size).ok_or("its pickle has millions of values")?;
     Ok(match node.value() {
         Pickled::Bool(value) => (*value).into(),
         Pickled::Int(value) => (*value).into(),
         Pickled::Float(value) => (*value).into(),
         Pickled::Text(text) => (**text).into(),
-        Pickled::List(_) | Pickled::Tuple(_) => node
-            .items()
-            .map(|item| plain(item, left))
-            .collect::<Result<Vec<_>, _>>()?
-            .into(),
+        Pickled::List(_) | Pickled::Tuple(_) => {
+            Value::Array(node.items().map(|item| plain(item, left)).collect::<Result<_, _>>()?)
+        }
         Pickled::Dict(_) => {
-            let mut map = Map::new();
-            for (key, value) in node.entries() {
-                map.insert(key.text().unwrap_or_default().to_string(), plain(value, left)?);
-            }
-            map.into()
+            let entries = node.entries().map(|(key, value)| {
+                let key = plain(key, left)?;
+                Ok((key.as_str().unwrap_or_default().to_string(), plain(value, left)?))
+            });
+            Value::Object(entries.collect::<Result<_, String>>()?)
         }
         Pickled::Object(_) => match node.call().and_then(|(_, args)| args.items().next()) {
             Some(list) => plain(list, left)?,
@@ -191,13 +183,6 @@ pub fn plain(node: Node, left: &mut usize) -> Result<Value, String> {
 pub fn name(text: &str) -> String {
     let short: String = text.chars().take(NAME).collect();
     printable(&short).replace('\n', " ")
-}
-
-/// `"[0, 1, 2]"`.
-fn ranks(text: &str) -> Option<BTreeSet<usize>> {
-    let parts = text.trim_matches(['[', ']']).split(',').map(str::trim);
-    let rank = |part: &str| part.parse().ok().filter(|rank| *rank < RANKS);
-    parts.filter(|part| !part.is_empty()).map(rank).collect()
 }
 
 /// Parts of paths that are PyTorch's and Python's. py-spy leaves out the folder of the latter.

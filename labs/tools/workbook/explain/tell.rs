@@ -1,166 +1,108 @@
 //! The screen: the verdict, the call, who is in it and who is not, and what of it is certain.
 
 use super::differ::What;
-use super::dump::Call;
-use super::find::{Absence, Found, Stuck, Why};
-use super::job::{Job, named};
-use super::stack::Stack;
+use super::dump::{Call, name};
+use super::find::Stuck;
+use super::job::Job;
 use kit::show::Screen;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Rows of one kind, and numbers in one list. A job of a thousand ranks could have as many.
+/// Other calls, and numbers in one list. A job of a thousand ranks could have as many.
 const FEW: usize = 8;
+
+/// Said of a group of which no dump tells the ranks.
+const TOLD: &str = " (as far as the dumps tell)";
 
 const MEANINGS: &str = include_str!("meaning.txt");
 
-pub fn found(screen: &Screen, job: &Job, found: &Found) -> String {
-    let shown = &found.verdict[..found.verdict.len().min(4)];
-    let Some(first) = shown.first() else {
+pub fn found(screen: &Screen, job: &Job, found: &[Stuck], others: &[Stuck]) -> String {
+    let Some(first) = found.first() else {
         let verdict = screen.bold("missing in no call: no rank has recorded one");
         let help = "set TORCH_FR_BUFFER_SIZE=2000 before the job starts";
         return format!("{verdict}\n\n{}", screen.row("help", help));
     };
-    let verdicts: Vec<String> = shown.iter().map(|one| verdict(job, one)).collect();
+    let verdicts: Vec<String> = found.iter().map(|one| verdict(job, one)).collect();
     let mut lines = vec![screen.bold(verdicts.join("; ")), String::new()];
-    for one in shown {
-        let group = &job.groups[one.group];
-        let known = if group.is_known {
-            ""
-        } else {
-            " (as far as the dumps tell)"
-        };
-        let name = named(&group.name, &group.description);
-        let of = format!("{} {} of {name}, {}{known}", one.op, one.number, ranks(&group.ranks));
-        lines.push(screen.row("call", &of));
-        let inside = one.inside.keys().map(|rank| (*rank, inside(job, one, *rank)));
+    for one in found {
+        let name = format!("{} {} of {}", one.op, one.number, one.group.name);
+        let doubt = if one.group.is_known { "" } else { TOLD };
+        lines.push(screen.row("call", &format!("{name}, {}{doubt}", ranks(&one.group.ranks))));
+        let inside = one.inside().into_iter().map(|(rank, call)| (rank, inside(one, call)));
         lines.extend(rows(screen, "in it", inside));
-        let absent = one.absences.iter().map(|(rank, how)| (*rank, absent(job, one, *rank, *how)));
-        lines.extend(rows(screen, "missing", absent));
+        if one.what == What::Missing {
+            let absent = one.ranks.iter().map(|rank| (*rank, absent(job, one, rank)));
+            lines.extend(rows(screen, "missing", absent));
+        }
     }
-    let others = found.others.iter().take(FEW);
-    let others: Vec<String> = others
-        .map(|one| format!("{} in {}", ranks(one.inside.keys()), place(job, one)))
-        .collect();
-    if !others.is_empty() {
-        lines.push(screen.row("also", &format!("wait: {}", others.join("; "))));
+    for one in others.iter().take(FEW) {
+        let waiting = ranks(one.inside().keys());
+        lines.push(screen.row("also", &format!("{waiting} in {}", place(job, one))));
     }
-    let [certain, open] = meaning(first, shown.len() > 1);
-    lines.extend([String::new(), screen.row("certain", &certain), screen.row("open", &open)]);
-    if let (Why::Nobody(_), Some(apart)) = (first.why, apart(job, first)) {
-        lines.push(screen.row("times", &apart));
-    }
+    let meaning = meaning(job, first, found.len() > 1);
+    let (certain, open) = meaning.split_once(" | ").unwrap_or_default();
+    lines.extend([String::new(), screen.row("certain", certain), screen.row("open", open)]);
+    let apart = apart(first).filter(|_| first.ranks.is_empty());
+    lines.extend(apart.map(|apart| screen.row("times", &apart)));
     lines.push(screen.row("read", &read(job)));
     lines.join("\n")
 }
 
 /// The first line: `missing in call 5 (all_reduce): rank 2`.
 fn verdict(job: &Job, one: &Stuck) -> String {
-    let what = match one.why {
-        Why::Missing | Why::Nobody(_) => "missing",
-        Why::Differ(What::Operations) => "operations differ",
-        Why::Differ(What::Sizes) => "sizes differ",
-        Why::Differ(What::Types) => "types differ",
-        Why::Differ(What::Roots) => "roots differ",
+    let what = match one.what {
+        What::Missing => "missing".to_string(),
+        differ => format!("{differ:?} differ").to_lowercase(),
     };
-    let who = if one.ranks.is_empty() {
-        "nobody".to_string()
-    } else {
-        ranks(&one.ranks)
-    };
-    format!("{what} in {}: {who}", place(job, one))
+    format!("{what} in {}: {}", place(job, one), ranks(&one.ranks))
 }
 
 /// `call 5 (all_reduce)`, with the group's name where there are several.
 fn place(job: &Job, one: &Stuck) -> String {
     let call = format!("call {} ({})", one.number, one.op);
-    let group = &job.groups[one.group];
     let is_only = job.groups.len() == 1 && job.dumps.values().all(|dump| dump.groups.len() < 2);
     if is_only {
-        call
-    } else {
-        format!("{call} of {}", named(&group.name, &group.description))
+        return call;
     }
+    format!("{call} of {}", one.group.name)
 }
 
 /// A row for all ranks of which the same is said.
 fn rows(screen: &Screen, label: &str, said: impl Iterator<Item = (usize, String)>) -> Vec<String> {
-    let mut rows: Vec<(String, Vec<usize>)> = Vec::new();
+    let mut rows: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (rank, text) in said {
-        match rows.iter_mut().find(|(other, _)| *other == text) {
-            Some((_, ranks)) => ranks.push(rank),
-            None => rows.push((text, vec![rank])),
-        }
+        rows.entry(text).or_default().push(rank);
     }
-    let more = rows.len().saturating_sub(FEW);
-    let row = |(at, (text, all)): (usize, &(String, Vec<usize>))| {
-        screen.row(if at == 0 { label } else { "" }, &format!("{}: {text}", ranks(all)))
+    let row = |(text, all)| screen.row(label, &format!("{}: {text}", ranks(all)));
+    rows.iter().map(row).collect()
+}
+
+/// Where a rank made the call, and what differs.
+fn inside(one: &Stuck, call: &Call) -> String {
+    let mut parts = vec![line(call)];
+    if one.what != What::Missing {
+        parts.push(call.op.clone());
+        parts.push(format!("{} to {}", shapes(&call.input_sizes), shapes(&call.output_sizes)));
+        parts.extend(call.input_dtypes.iter().map(|dtype| name(dtype)));
+    }
+    parts.extend(one.group.knows_ends.then(|| format!("{:?}", call.state).to_lowercase()));
+    parts.join(", ")
+}
+
+/// Where a rank is that is missing.
+fn absent(job: &Job, one: &Stuck, rank: &usize) -> String {
+    let last = job.dumps.get(rank).map(|dump| dump.entries.last());
+    let text = match (one.calls.get(rank), last) {
+        (Some(call), _) => format!("its call {} is {}, {}", one.number, call.op, line(call)),
+        (None, None) => "no dump".to_string(),
+        (None, Some(None)) => "has recorded no call".to_string(),
+        (None, Some(Some(call))) => {
+            let group = Some(call.group_name()).filter(|name| *name != one.group.name);
+            let of = group.map_or(String::new(), |name| format!(" of {name}"));
+            format!("its last call is {} {}{of}, {}", call.op, call.number, line(call))
+        }
     };
-    let mut lines: Vec<String> = rows.iter().take(FEW).enumerate().map(row).collect();
-    if more > 0 {
-        lines.push(screen.row("", &format!("and {more} more rows")));
-    }
-    lines
-}
-
-fn inside(job: &Job, one: &Stuck, rank: usize) -> String {
-    let call = job.call(rank, one.inside[&rank]);
-    let mut text = line(call);
-    match one.why {
-        Why::Differ(What::Operations) => text = format!("{text}, {}", call.op),
-        Why::Differ(What::Types) => {
-            let types: Vec<&str> = call.input_dtypes.iter().map(String::as_str).take(FEW).collect();
-            text = format!("{text}, {}", types.join(" "));
-        }
-        Why::Differ(What::Sizes | What::Roots) => {
-            text =
-                format!("{text}, {} to {}", shapes(&call.input_sizes), shapes(&call.output_sizes));
-        }
-        _ => {}
-    }
-    if job.groups[one.group].knows_ends {
-        text = format!("{text}, {}", format!("{:?}", call.state).to_lowercase());
-    }
-    text
-}
-
-fn absent(job: &Job, one: &Stuck, rank: usize, how: Absence) -> String {
-    let text = match how {
-        Absence::NoFile => "no dump".to_string(),
-        Absence::Elsewhere(at) => {
-            let call = job.call(rank, at);
-            format!("its call {} is {}, {}", call.collective_seq_id, call.op, line(call))
-        }
-        Absence::NotBegun(at) => {
-            format!("has issued it, {}; its device has not begun it", line(job.call(rank, at)))
-        }
-        Absence::Behind => match job.dumps[&rank].entries.last() {
-            None => "has recorded no call".to_string(),
-            Some(call) => {
-                let (name, description) = &call.process_group;
-                let group = if *name == job.groups[one.group].name {
-                    String::new()
-                } else {
-                    format!(" of {}", named(name, description))
-                };
-                let number = if call.is_message() {
-                    call.p2p_seq_id
-                } else {
-                    call.collective_seq_id
-                };
-                format!("its last call is {} {number}{group}, {}", call.op, line(call))
-            }
-        },
-    };
-    match job.stacks.get(&rank) {
-        Some(stack) => format!("{text}; {}", seen(stack)),
-        None => text,
-    }
-}
-
-/// Where py-spy saw a rank.
-fn seen(stack: &Stack) -> String {
-    let line = stack.line.as_deref().unwrap_or("a line that is not yours");
-    let op = stack.op.as_ref().map_or(String::new(), |op| format!(" in {op},"));
-    format!("py-spy saw it{op} at {line}")
+    let seen = job.stacks.get(rank).map(|place| format!("; py-spy saw it at {place}"));
+    text + &seen.unwrap_or_default()
 }
 
 fn line(call: &Call) -> String {
@@ -168,51 +110,45 @@ fn line(call: &Call) -> String {
 }
 
 fn shapes(shapes: &[Vec<u64>]) -> String {
-    let parts: Vec<String> = shapes.iter().take(4).map(|shape| format!("{shape:?}")).collect();
-    let more = if shapes.len() > 4 { " …" } else { "" };
-    if parts.is_empty() {
-        "nothing".to_string()
-    } else {
-        parts.join(" ") + more
+    if shapes.is_empty() {
+        return "nothing".to_string();
     }
+    let parts: Vec<String> = shapes.iter().map(|shape| format!("{shape:?}")).collect();
+    name(&parts.join(" "))
 }
 
 /// What is certain of a call, and what the dumps leave open: a line of `meaning.txt`.
-fn meaning(one: &Stuck, is_circle: bool) -> [String; 2] {
-    let has = |how: fn(&Absence) -> bool| one.absences.values().any(how);
-    let case = match one.why {
+fn meaning(job: &Job, one: &Stuck, is_circle: bool) -> String {
+    let has_majority = one.what != What::Roots && one.ranks.len() < one.calls.len();
+    let mut their_ops = one.ranks.iter().filter_map(|rank| Some(&one.calls.get(rank)?.op));
+    let has_dump = |rank| job.dumps.contains_key(rank);
+    let case = match one.what {
         _ if is_circle => "circle",
-        Why::Differ(_) if one.has_majority => "differ",
-        Why::Differ(_) => "differ without majority",
-        Why::Nobody(Some(true)) => "ended",
-        Why::Nobody(Some(false)) => "not ended",
-        Why::Nobody(None) => "perhaps ended",
-        Why::Missing if has(|how| matches!(how, Absence::Elsewhere(_))) => "elsewhere",
-        Why::Missing if has(|how| matches!(how, Absence::NotBegun(_))) => "not begun",
-        Why::Missing if !has(|how| *how != Absence::NoFile) => "no file",
-        Why::Missing if one.inside.len() == 1 && one.ranks.len() > 1 => "alone",
-        Why::Missing => "behind",
+        What::Missing if one.ranks.is_empty() && one.is_open() => "not ended",
+        What::Missing if one.ranks.is_empty() && one.group.knows_ends => "ended",
+        What::Missing if one.ranks.is_empty() => "perhaps ended",
+        What::Missing if their_ops.clone().any(|op| op != one.op) => "elsewhere",
+        What::Missing if their_ops.next().is_some() => "not begun",
+        What::Missing if !one.ranks.iter().any(has_dump) => "no file",
+        What::Missing if one.calls.len() == 1 && one.ranks.len() > 1 => "alone",
+        What::Missing => "behind",
+        _ if has_majority => "differ",
+        _ => "differ without majority",
     };
-    let mut cases = MEANINGS.lines().map(|line| line.split(" | "));
-    let mut parts = cases
-        .find(|parts| parts.clone().next() == Some(case))
-        .unwrap_or_else(|| "".split(""));
-    let (inside, named) = (ranks(one.inside.keys()), ranks(&one.ranks));
-    let said = |text: &str| text.replace("INSIDE", &inside).replace("NAMED", &named);
-    [1, 0].map(|skip| said(parts.nth(skip).unwrap_or_default()))
+    let of_case = |line: &'static str| line.strip_prefix(case)?.strip_prefix(" | ");
+    let text = MEANINGS.lines().find_map(of_case).unwrap_or_default();
+    text.replace("INSIDE", &ranks(one.inside().keys()))
+        .replace("NAMED", &ranks(&one.ranks))
 }
 
 /// Who came last to a call that all are in.
-fn apart(job: &Job, one: &Stuck) -> Option<String> {
-    let times = one
-        .inside
-        .iter()
-        .map(|(rank, at)| (job.call(*rank, *at).time_created_ns, *rank));
-    let ((first, _), (last, rank)) = (times.clone().min()?, times.max()?);
-    let seconds = last.saturating_sub(first) as f64 / 1e9;
-    Some(format!(
-        "rank {rank} came last, {seconds:.1} s after the first, by the machines' clocks"
-    ))
+fn apart(one: &Stuck) -> Option<String> {
+    let times = one.inside().into_iter().map(|(rank, call)| (call.time_created_ns, rank));
+    let times: BTreeSet<(i64, usize)> = times.collect();
+    let ((first, _), (last, rank)) = (times.first()?, times.last()?);
+    let seconds = last.saturating_sub(*first) as f64 / 1e9;
+    let after = format!("{seconds:.1} s after the first, by the machines' clocks");
+    Some(format!("rank {rank} came last, {after}"))
 }
 
 /// What was read, and what is lacking.
@@ -221,11 +157,8 @@ fn read(job: &Job) -> String {
     if !job.stacks.is_empty() {
         text += &format!(", py-spy's stacks of {}", ranks(job.stacks.keys()));
     }
-    let mut without = job.ranks.iter().filter(|rank| !job.dumps.contains_key(rank)).peekable();
-    if without.peek().is_some() {
-        text += &format!("; no dump of {}", ranks(without));
-    }
-    if !job.dumps.values().any(|dump| dump.has_lines()) {
+    let mut calls = job.dumps.values().flat_map(|dump| &dump.entries);
+    if !calls.any(|call| call.line.is_some()) {
         text += "; a dump as pickle names lines, too";
     }
     if job.dumps.values().any(|dump| dump.has_wrapped()) {
@@ -237,6 +170,9 @@ fn read(job: &Job) -> String {
 /// `rank 2`, `ranks 1, 2, 3`, and of many `ranks 0 to 6, 8 to 1023`.
 fn ranks<'a>(ranks: impl IntoIterator<Item = &'a usize>) -> String {
     let ranks: Vec<usize> = ranks.into_iter().copied().collect();
+    if ranks.is_empty() {
+        return "nobody".to_string();
+    }
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for rank in &ranks {
         match runs.last_mut() {
@@ -244,9 +180,9 @@ fn ranks<'a>(ranks: impl IntoIterator<Item = &'a usize>) -> String {
             _ => runs.push((*rank, *rank)),
         }
     }
-    let run = |(first, last): &(usize, usize)| match first == last {
-        true => first.to_string(),
-        false => format!("{first} to {last}"),
+    let run = |(first, last): &(usize, usize)| match last - first {
+        0 => first.to_string(),
+        _ => format!("{first} to {last}"),
     };
     let shown: Vec<String> = runs.iter().take(FEW).map(run).collect();
     let word = if ranks.len() == 1 { "rank" } else { "ranks" };
