@@ -1,11 +1,16 @@
-//! A tile of the result, in four ways.
+//! A tile of the result, in the four ways that give the same bits.
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use crate::amx;
 use crate::number::unpaired;
 use crate::tile::{COLS, Destination, ROWS, Strides};
 
-/// Which instructions compute products. All give the same bits.
+/// Which instructions compute products. [`Way::Tiles`] gives bits of its own, all others the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
+    /// TDPBF16PS of AMX: 16 rows by 16 columns of 16 pairs of products at a time. Where there is
+    /// none, an emulation gives its bits, slowly.
+    Tiles,
     /// VDPBF16PS of AVX512-BF16: 16 pairs of products at a time.
     Instruction,
     /// Fused multiply-adds of f32, in vectors of 512 bits.
@@ -18,12 +23,15 @@ pub enum Way {
 }
 
 impl Way {
-    /// All ways. Behind the first two, whose order depends on the machine, the fastest is first.
-    pub const ALL: [Way; 4] = [Way::Instruction, Way::Wide, Way::Fused, Way::Plain];
+    /// The ways that give the same bits. After the first two, whose order depends on the machine,
+    /// the fastest is first.
+    pub const VECTORS: [Way; 4] = [Way::Instruction, Way::Wide, Way::Fused, Way::Plain];
 
-    /// Whether this machine has the instructions.
+    /// Whether this machine has the instructions, and this process may use them.
     pub fn is_here(self) -> bool {
         match self {
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Way::Tiles => amx::is_here(),
             #[cfg(target_arch = "x86_64")]
             Way::Instruction => {
                 is_x86_feature_detected!("avx512bf16")
@@ -38,7 +46,7 @@ impl Way {
             #[cfg(target_arch = "aarch64")]
             Way::Fused => true,
             #[allow(unreachable_patterns)]
-            Way::Instruction | Way::Wide | Way::Fused => false,
+            Way::Tiles | Way::Instruction | Way::Wide | Way::Fused => false,
             Way::Plain => true,
         }
     }

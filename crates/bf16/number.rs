@@ -20,6 +20,16 @@ pub enum Factor<'a> {
     Bf16(Matrix<'a, bf16>),
 }
 
+impl Factor<'_> {
+    /// Rows and columns.
+    pub fn shape(&self) -> [usize; 2] {
+        match self {
+            Factor::F32(x) => x.shape(),
+            Factor::Bf16(x) => x.shape(),
+        }
+    }
+}
+
 const SIGN: u32 = 0x8000_0000;
 const EXPONENT: u32 = 0x7f80_0000;
 const QUIET: u32 = 0x0040_0000;

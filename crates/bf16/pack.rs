@@ -10,6 +10,23 @@ use crate::matrix::Matrix;
 use crate::number::{Number, pair};
 use crate::tile::{COLS, ROWS, Strides};
 
+/// Columns of the right factor that are packed at a time.
+pub const PACKED_COLS: usize = 48 * COLS;
+
+/// The calling thread's packed blocks.
+#[derive(Default)]
+pub struct Packed {
+    pub left: Vec<u32>,
+    pub wide: Vec<[f32; 2]>,
+    pub squares: Vec<Square>,
+    pub right: Vec<u32>,
+}
+
+/// `0..length` in ranges of at most `step`.
+pub fn ranges(length: usize, step: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    (0..length).step_by(step).map(move |start| start..length.min(start + step))
+}
+
 /// Packs the left factor `[rows, inner]`: `[row][pair]` if its rows are contiguous, else
 /// `[pair][row]`. There are rows for whole tiles; no one reads the sums of the last few.
 #[inline(always)]
@@ -30,11 +47,13 @@ pub fn left<T: Number>(a: Matrix<T>, packed: &mut Vec<u32>) -> Strides {
     Strides { row: 1, pair: rows }
 }
 
-/// Packs the right factor `[inner, cols]` as `[panel of COLS columns][pair][column]`. No one reads
-/// the sums of the columns that the last panel has too many.
+/// Packs the right factor `[inner, cols]` as `[panel of COLS columns][pair][column]`, in a multiple
+/// of `step` pairs: the last ones are zeros. No one reads the sums of the columns that the last
+/// panel has too many.
 #[inline(always)]
-pub fn right<T: Number>(b: Matrix<T>, packed: &mut Vec<u32>) {
-    let pairs = b.rows.div_ceil(2);
+pub fn right<T: Number>(b: Matrix<T>, step: usize, packed: &mut Vec<u32>) {
+    let filled = b.rows.div_ceil(2);
+    let pairs = filled.next_multiple_of(step);
     packed.resize(b.cols.next_multiple_of(COLS) * pairs, 0);
     if b.col_stride != 1 {
         for (panel, packed) in packed.chunks_exact_mut(pairs * COLS).enumerate() {
@@ -43,13 +62,40 @@ pub fn right<T: Number>(b: Matrix<T>, packed: &mut Vec<u32>) {
         }
         return;
     }
-    for p in 0..pairs {
+    for p in 0..filled {
         let [even, odd] = pair_of_rows(b, p);
         let mut odd = odd.chunks(COLS);
         for (panel, even) in even.chunks(COLS).enumerate() {
             let odd = odd.next().unwrap_or_default();
             pack_rows(even, odd, &mut packed[(panel * pairs + p) * COLS..][..COLS]);
         }
+    }
+    if filled < pairs {
+        packed
+            .chunks_exact_mut(pairs * COLS)
+            .for_each(|panel| panel[filled * COLS..].fill(0));
+    }
+}
+
+/// Packs rows of the left factor, from `first` on, as squares: those of [`SIDE`] rows' pairs in
+/// order, then those of the next rows. What is no row or no pair is zero.
+#[inline(always)]
+pub fn squares<T: Number>(a: Matrix<T>, first: usize, squares: &mut [Square]) {
+    let steps = a.cols.div_ceil(2 * SIDE);
+    for (at, square) in squares.iter_mut().enumerate() {
+        let first = first + at / steps * SIDE;
+        let inner = at % steps * 2 * SIDE;
+        if a.col_stride == 1 {
+            *square = square_of(a, first, inner);
+            continue;
+        }
+        *square = Square::default();
+        for (p, packed) in square.iter_mut().enumerate() {
+            let pair = pair_of_rows(a.t(), inner / 2 + p);
+            let [even, odd] = pair.map(|row| row.get(first..).unwrap_or_default());
+            pack_rows(even, odd, packed);
+        }
+        transpose(square);
     }
 }
 
@@ -86,23 +132,32 @@ fn pack_rows<T: Number>(even: &[T], odd: &[T], packed: &mut [u32]) {
     }
 }
 
-/// Side of the squares that [`pack_turned`] transposes.
-const SIDE: usize = 16;
+/// Side of the squares that are transposed, and of a processor's tile.
+pub const SIDE: usize = 16;
+/// Pairs.
+pub type Square = [[u32; SIDE]; SIDE];
+
+/// A square of a row-major matrix's pairs of neighbours, with zeros where the matrix ends.
+#[inline(always)]
+fn square_of<T: Number>(x: Matrix<T>, first_row: usize, first: usize) -> Square {
+    let width = (2 * SIDE).min(x.cols - first);
+    let mut square = Square::default();
+    for (row, square) in (first_row..x.rows).zip(&mut square) {
+        let row = &x.row(row)[first..][..width];
+        match row.first_chunk::<{ 2 * SIDE }>() {
+            Some(row) => pack_row(row, square),
+            None => pack_row(row, &mut square[..width.div_ceil(2)]),
+        }
+    }
+    square
+}
 
 /// Pairs of neighbours of a row-major matrix of at most [`COLS`] rows, transposed.
 #[inline(always)]
 fn pack_turned<T: Number>(x: Matrix<T>, packed: &mut [[u32; COLS]]) {
     for (first, packed) in (0..x.cols).step_by(2 * SIDE).zip(packed.chunks_mut(SIDE)) {
-        let width = (2 * SIDE).min(x.cols - first);
         for side in (0..x.rows).step_by(SIDE) {
-            let mut square = [[0; SIDE]; SIDE];
-            for (row, square) in (side..x.rows).zip(&mut square) {
-                let row = &x.row(row)[first..][..width];
-                match row.first_chunk::<{ 2 * SIDE }>() {
-                    Some(row) => pack_row(row, square),
-                    None => pack_row(row, &mut square[..width.div_ceil(2)]),
-                }
-            }
+            let mut square = square_of(x, side, first);
             transpose(&mut square);
             for (packed, square) in packed.iter_mut().zip(square) {
                 packed[side..side + SIDE].copy_from_slice(&square);
@@ -114,7 +169,7 @@ fn pack_turned<T: Number>(x: Matrix<T>, packed: &mut [[u32; COLS]]) {
 /// Transposes in four steps, each of which exchanges halves: of the square, then of its quarters,
 /// and so on. A step is shuffles of whole rows, which a vector unit has.
 #[inline(always)]
-fn transpose(square: &mut [[u32; SIDE]; SIDE]) {
+fn transpose(square: &mut Square) {
     exchange::<8>(square);
     exchange::<4>(square);
     exchange::<2>(square);
@@ -122,7 +177,7 @@ fn transpose(square: &mut [[u32; SIDE]; SIDE]) {
 }
 
 #[inline(always)]
-fn exchange<const STEP: usize>(square: &mut [[u32; SIDE]; SIDE]) {
+fn exchange<const STEP: usize>(square: &mut Square) {
     for upper in (0..SIDE).filter(|row| row & STEP == 0) {
         let lower = upper + STEP;
         let x = square[upper];

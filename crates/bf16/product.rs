@@ -3,8 +3,9 @@
 use crate::kernel::{Kernel, Way, Work};
 use crate::matrix::{Matrix, Write, ends_inside};
 use crate::number::{Factor, Number};
-use crate::pack;
+use crate::pack::{self, PACKED_COLS, Packed, ranges};
 use crate::tile::{COLS, Destination, ROWS, written};
+use crate::tiles;
 use std::cell::RefCell;
 
 /// Inner positions whose products have a sum of their own. It is a part of the result's definition,
@@ -14,17 +15,6 @@ pub const BLOCK: usize = 512;
 /// Rows of the left factor that are packed at a time: with [`BLOCK`] positions they fit into a
 /// second-level cache beside a panel of the right factor.
 const PACKED_ROWS: usize = 24 * ROWS;
-/// Columns of the right factor that are packed at a time.
-const PACKED_COLS: usize = 48 * COLS;
-
-/// The calling thread's packed blocks.
-#[derive(Default)]
-struct Packed {
-    left: Vec<u32>,
-    wide: Vec<[f32; 2]>,
-    right: Vec<u32>,
-}
-
 thread_local! {
     static PACKED: RefCell<Packed> = RefCell::default();
 }
@@ -85,6 +75,7 @@ pub fn product<A: Number, B: Number>(a: Matrix<A>, b: Matrix<B>, way: Way) -> Ve
 /// compiled here, as this package is optimized, and not where someone calls them.
 fn multiply(into: Destination, a: Factor, b: Factor, way: Way) {
     PACKED.with_borrow_mut(|packed| match (a, b) {
+        _ if way == Way::Tiles => tiles::multiply(into, a, b, packed),
         (Factor::F32(a), Factor::F32(b)) => way.run(Product { into, a, b, packed }),
         (Factor::F32(a), Factor::Bf16(b)) => way.run(Product { into, a, b, packed }),
         (Factor::Bf16(a), Factor::F32(b)) => way.run(Product { into, a, b, packed }),
@@ -108,7 +99,7 @@ impl<A: Number, B: Number> Work for Product<'_, A, B> {
             let write = if inner.start == 0 { write } else { Write::Add };
             let pairs = inner.len().div_ceil(2);
             for cols in ranges(b.cols, PACKED_COLS) {
-                pack::right(b.rows(inner.clone()).cols(cols.clone()), &mut packed.right);
+                pack::right(b.rows(inner.clone()).cols(cols.clone()), 1, &mut packed.right);
                 let right_seen = K::look(&packed.right);
                 for rows in ranges(a.rows, PACKED_ROWS) {
                     let strides =
@@ -139,9 +130,4 @@ impl<A: Number, B: Number> Work for Product<'_, A, B> {
             }
         }
     }
-}
-
-/// `0..length` in ranges of at most `step`.
-fn ranges(length: usize, step: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    (0..length).step_by(step).map(move |start| start..length.min(start + step))
 }

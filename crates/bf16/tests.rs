@@ -1,7 +1,7 @@
-//! All ways of this machine against the definition, number by number, and against what a processor
-//! with the instruction computed.
+//! All ways of this machine against their definition, number by number, and against what processors
+//! with the instructions computed.
 
-use bf16_products::{BLOCK, Matrix, Number, Way, Write, matmul};
+use bf16_products::{BLOCK, Matrix, Number, STEP, Way, Write, matmul, pairs_added, product};
 use half::bf16;
 use proptest::prelude::*;
 
@@ -49,8 +49,38 @@ fn bits(x: f32) -> u32 {
     if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }
 }
 
-/// Checks all ways, transpositions and types of the factors `a [m, k]` and `b [k, n]`.
-fn check([m, n, k]: [usize; 3], a: &[f32], b: &[f32]) {
+/// An element of a product in tiles by its definition.
+fn tiles_element(a: &[f32], b: &[f32], before: Option<f32>) -> f32 {
+    let pairs = |x: &[f32]| -> Vec<u32> {
+        let pair = |x: &[f32]| x[0].rounded() >> 16 | x.get(1).map_or(0, |odd| odd.rounded());
+        let mut pairs: Vec<u32> = x.chunks(2).map(pair).collect();
+        pairs.resize(x.len().div_ceil(STEP) * STEP / 2, 0);
+        pairs
+    };
+    let [a, b] = [pairs(a), pairs(b)];
+    let steps = a.chunks(STEP / 2).zip(b.chunks(STEP / 2));
+    steps.fold(before.unwrap_or(0.0), |sum, (a, b)| pairs_added(sum.to_bits(), a, b))
+}
+
+/// Checks all ways whose bits are the same.
+fn check(sizes: [usize; 3], a: &[f32], b: &[f32]) {
+    let ways: Vec<Way> = Way::VECTORS.into_iter().filter(|way| way.is_here()).collect();
+    check_ways(&ways, element, sizes, a, b);
+}
+
+/// Checks tiles, or their emulation.
+fn check_tiles(sizes: [usize; 3], a: &[f32], b: &[f32]) {
+    check_ways(&[Way::Tiles], tiles_element, sizes, a, b);
+}
+
+/// Checks all transpositions and types of the factors `a [m, k]` and `b [k, n]`.
+fn check_ways(
+    ways: &[Way],
+    element: impl Fn(&[f32], &[f32], Option<f32>) -> f32,
+    [m, n, k]: [usize; 3],
+    a: &[f32],
+    b: &[f32],
+) {
     let at = turned(a, m, k);
     let bt = turned(b, k, n);
     let narrow = |x: &[f32]| -> Vec<bf16> {
@@ -67,7 +97,7 @@ fn check([m, n, k]: [usize; 3], a: &[f32], b: &[f32]) {
                 bits(element(row, column, (write == Write::Add).then_some(before)))
             })
             .collect();
-        for way in Way::ALL.into_iter().filter(|way| way.is_here()) {
+        for &way in ways {
             for (a_is_turned, right) in (0..8).map(|i| (i % 2 == 1, i / 2)) {
                 let left = if a_is_turned {
                     Matrix::new(&at, k, m).t()
@@ -125,6 +155,11 @@ proptest! {
     fn every_way_computes_the_definition((sizes, a, b) in factors()) {
         check(sizes, &a, &b);
     }
+
+    #[test]
+    fn tiles_compute_their_definition((sizes, a, b) in factors()) {
+        check_tiles(sizes, &a, &b);
+    }
 }
 
 /// Whether care is needed depends on both factors: each is once next to the end of the range, below
@@ -163,14 +198,96 @@ fn large_products_follow_the_definition() {
     check([m, n, k], &a, &b);
 }
 
+/// More rows, columns and inner positions than are packed at a time, and none a multiple of a
+/// tile's.
+#[test]
+fn tiles_of_large_products_have_their_definition() {
+    let x = |i: usize| ((i * 7919) % 1009) as f32 / 101.0 - 5.0;
+    for [m, n, k] in [[37, 1555, 45], [50, 35, 1601]] {
+        let a: Vec<f32> = (0..m * k).map(x).collect();
+        let b: Vec<f32> = (0..k * n).map(|i| x(i + 5)).collect();
+        check_tiles([m, n, k], &a, &b);
+    }
+}
+
+/// Sums of even and of odd positions that leave less than the normal range leave nothing.
+#[test]
+fn tiles_flush_what_two_sums_leave() {
+    let power = |exponent: i32| 2f32.powi(exponent);
+    let mut c = [power(-126)];
+    let [a, b] = [[1.5 * power(-63), -power(-63)], [power(-63); 2]];
+    matmul(&mut c, 1, Write::Add, Matrix::new(&a, 1, 2), Matrix::new(&b, 2, 1), Way::Tiles);
+    assert_eq!(c, [power(-126)]);
+}
+
+/// What is packed stays in memory. The last step must not be filled up with that.
+#[test]
+fn tiles_read_nothing_of_an_earlier_product() {
+    let [m, n, k] = [33, 65, 64];
+    let x = |length: usize| vec![1.5; length];
+    let nan = vec![f32::NAN; n * k];
+    product(Matrix::new(&nan[..m * k], m, k), Matrix::new(&nan, k, n), Way::Tiles);
+    let [a, b] = [x(m * 33), x(33 * n)];
+    let c = product(Matrix::new(&a, m, 33), Matrix::new(&b, 33, n), Way::Tiles);
+    assert_eq!(c, vec![33.0 * 1.5 * 1.5; m * n]);
+}
+
+/// What an Intel Xeon with AMX computed: a start, pairs of a row, as many of a column, and the sum,
+/// in hexadecimal bits.
+const AMX: &str = include_str!("amx.txt");
+
+#[test]
+fn tiles_are_emulated_to_the_recorded_bits() {
+    for line in AMX.lines() {
+        let bits: Vec<u32> =
+            line.split(' ').map(|word| u32::from_str_radix(word, 16).unwrap()).collect();
+        let [start, pairs @ .., expected] = &bits[..] else {
+            panic!("{line}")
+        };
+        let (a, b) = pairs.split_at(pairs.len() / 2);
+        let steps = a.chunks(STEP / 2).zip(b.chunks(STEP / 2));
+        let sum = steps.fold(*start, |sum, (a, b)| pairs_added(sum, a, b).to_bits());
+        let [sum, expected] = [sum, *expected].map(|sum| self::bits(f32::from_bits(sum)));
+        assert_eq!(sum, expected, "{line}");
+    }
+    assert_eq!(AMX.lines().count(), 1040);
+}
+
+/// Whole products that the same processor computed: rows, columns, inner positions, and the 64-bit
+/// FNV-1a of all bytes of the result.
+#[test]
+fn tiles_multiply_to_the_recorded_bits() {
+    for (m, n, k, recorded) in [
+        (1, 1, 1, 0x237e_797e_646a_bee8u64),
+        (16, 16, 32, 0xc2c0_15c5_5fe3_5eee),
+        (9, 33, 31, 0x8985_0c6f_9cc4_4aef),
+        (64, 64, 64, 0x5f4f_db57_63e1_2997),
+        (101, 801, 1100, 0x77d8_c59a_51ef_e779),
+        (256, 384, 384, 0xcf4a_7e47_021a_37ac),
+    ] {
+        let x = |i: usize| ((i * 7919) % 1009) as f32 / 101.0 - 5.0;
+        let a: Vec<f32> = (0..m * k).map(x).collect();
+        let b: Vec<f32> = (0..k * n).map(|i| x(i + 5)).collect();
+        let c = product(Matrix::new(&a, m, k), Matrix::new(&b, k, n), Way::Tiles);
+        let bytes = c.iter().flat_map(|c| c.to_le_bytes());
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        assert_eq!(hash, recorded, "{m} x {n} x {k}");
+    }
+}
+
+/// A processor with tiles multiplies in them, whatever a stopwatch says, and asks for no other.
 #[test]
 fn the_best_way_is_one_of_this_machine() {
     assert!(Way::best().is_here());
+    assert_eq!(Way::best() == Way::Tiles, Way::Tiles.is_here());
+    assert!(Way::VECTORS.contains(&Way::best_of_vectors()) && Way::best_of_vectors().is_here());
 }
 
 #[test]
 fn an_empty_inner_dimension_is_a_sum_of_nothing() {
-    for way in Way::ALL {
+    for way in [Way::Tiles].into_iter().chain(Way::VECTORS) {
         let mut c = [1.0; 6];
         let [a, b] = [Matrix::new(&[0f32; 0], 2, 0), Matrix::new(&[0f32; 0], 0, 2)];
         matmul(&mut c, 3, Write::Add, a, b, way);
@@ -199,7 +316,7 @@ fn every_way_computes_what_the_instruction_did() {
         let numbers: Vec<u32> =
             line.split(' ').map(|word| u32::from_str_radix(word, 16).unwrap()).collect();
         let row: Vec<bf16> = numbers[..8].iter().map(|&x| bf16::from_bits(x as u16)).collect();
-        for way in Way::ALL.into_iter().filter(|way| way.is_here()) {
+        for way in Way::VECTORS.into_iter().filter(|way| way.is_here()) {
             let got = of_four(&row, way);
             assert_eq!(bits(got), numbers[8], "{way:?}: {line}");
         }
@@ -280,7 +397,8 @@ fn absurd_strides_are_outside() {
     }
     // (rows - 1) * stride + cols = 7 * (2^64 + 5) / 7 + 32 = 37 where the sum wraps.
     let stride = ((1u128 << 64) + 5).div_euclid(7) as usize;
-    for way in Way::ALL.into_iter().filter(|way| way.is_here()) {
+    let vectors = Way::VECTORS.into_iter().filter(|way| way.is_here());
+    for way in vectors.chain([Way::Tiles]) {
         let product = move || {
             let mut c = [0f32; 64];
             let a = Matrix::new(&data[..16], 8, 2);

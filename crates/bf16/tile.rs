@@ -33,6 +33,18 @@ pub fn written(c: &mut [f32]) -> &mut [MaybeUninit<f32>] {
 }
 
 impl Destination<'_> {
+    /// Reads the first `width` columns of what `Write::Add` adds to.
+    pub fn get(&self, sums: &mut [[f32; COLS]], width: usize) {
+        if self.write == Write::Replace {
+            return;
+        }
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let c = &self.c[row * self.stride..][..width];
+            // SAFETY: they are there.
+            c.iter().zip(sums).for_each(|(c, sum)| *sum = unsafe { c.assume_init() });
+        }
+    }
+
     /// Writes the first `width` columns of `sums`, or adds them.
     #[inline(always)]
     pub fn put(self, sums: &[[f32; COLS]], width: usize) {
