@@ -1,6 +1,6 @@
 //! Compiles plain loops for several instruction sets, and chooses the machine's best at run time,
 //! because login and compute nodes differ. `SHARDLAB_SIMD=portable` chooses instructions that every
-//! machine has.
+//! machine has, and `SHARDLAB_SIMD=vectors` the fastest with every machine's bits.
 
 /// Calls `loops(arguments)` with the machine's widest vector instructions:
 /// `vectorized!((x, &mut y[..]), gelu_of)`.
@@ -20,8 +20,27 @@ macro_rules! vectorized {
 }
 pub(crate) use vectorized;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 #[cfg(not(target_family = "wasm"))]
-pub(crate) use chosen::{in_vectors, is_portable, unknown};
+pub(crate) use chosen::{allows_tiles, in_vectors, is_portable, unknown};
+
+static ANOTHER_RANK_HAS_NO_TILES: AtomicBool = AtomicBool::new(false);
+
+/// Whether this rank would multiply bf16 in the processor's tiles, whose bits are their own.
+pub(crate) fn has_tiles() -> bool {
+    allows_tiles() && bf16_products::Way::Tiles.is_here()
+}
+
+/// Whether all ranks do.
+pub(crate) fn use_tiles() -> bool {
+    has_tiles() && !ANOTHER_RANK_HAS_NO_TILES.load(Relaxed)
+}
+
+/// Another rank of this job has no tiles: from now on this one uses none.
+pub(crate) fn without_tiles() {
+    ANOTHER_RANK_HAS_NO_TILES.store(true, Relaxed);
+}
 
 /// A browser has one kind of vector instructions, for which the program is compiled as a whole.
 #[cfg(target_family = "wasm")]
@@ -34,6 +53,11 @@ pub(crate) fn in_vectors<A, R>(arguments: A, loops: impl Fn(A) -> R) -> R {
 #[cfg(target_family = "wasm")]
 pub(crate) fn is_portable() -> bool {
     true
+}
+
+#[cfg(target_family = "wasm")]
+fn allows_tiles() -> bool {
+    false
 }
 
 #[cfg(target_family = "wasm")]
@@ -58,6 +82,12 @@ mod chosen {
         arch().is_none()
     }
 
+    /// Whether the setting allows bits that not every machine gives.
+    pub(crate) fn allows_tiles() -> bool {
+        static ALLOWED: OnceLock<bool> = OnceLock::new();
+        *ALLOWED.get_or_init(|| setting().is_none_or(|setting| setting.is_empty()))
+    }
+
     fn setting() -> Option<String> {
         let setting = std::env::var_os("SHARDLAB_SIMD")?;
         Some(setting.to_string_lossy().into_owned())
@@ -72,7 +102,8 @@ mod chosen {
         static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
         *ARCH.get_or_init(|| {
             let widest = widest(setting().as_deref());
-            widest.expect("SHARDLAB_SIMD is unknown: set it to portable, or leave it out")
+            widest
+                .expect("SHARDLAB_SIMD is unknown: set it to portable or vectors, or leave it out")
         })
     }
 
@@ -80,7 +111,7 @@ mod chosen {
     /// compiled for, if `SHARDLAB_SIMD=portable` asks for them. `None` if the setting is unknown.
     pub(super) fn widest(setting: Option<&str>) -> Option<Option<pulp::Arch>> {
         match setting {
-            None | Some("") => Some(Some(pulp::Arch::new())),
+            None | Some("" | "vectors") => Some(Some(pulp::Arch::new())),
             Some("portable") => Some(None),
             Some(_) => None,
         }
@@ -114,8 +145,9 @@ mod tests {
     #[test]
     fn portable_is_a_choice_and_a_slip_is_not() {
         assert!(widest(None).unwrap().is_some() && widest(Some("")).unwrap().is_some());
+        assert!(widest(Some("vectors")).unwrap().is_some());
         assert!(widest(Some("portable")).unwrap().is_none());
-        for slip in ["portabel", "PORTABLE", "avx2", " "] {
+        for slip in ["portabel", "PORTABLE", "vector", "avx2", " "] {
             assert!(widest(Some(slip)).is_none(), "{slip}");
         }
     }

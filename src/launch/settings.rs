@@ -8,6 +8,7 @@
 
 use crate::comm::Options;
 use crate::error::BadInput;
+use crate::simd;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -43,11 +44,24 @@ pub fn started_with(mut settings: CommandLine, deadline: Option<Duration>) {
     STARTED.set(Started { settings, deadline }).ok();
 }
 
-/// This program's settings.
+/// The entry of a rank whose processor multiplies bf16 in tiles. Ranks may differ in it.
+const TILES: &str = "tiles";
+
+/// This program's settings, and whether this rank has tiles.
 pub(super) fn settings() -> CommandLine {
-    STARTED
-        .get()
-        .map_or_else(CommandLine::default, |started| started.settings.clone())
+    let started = STARTED.get().map(|started| started.settings.clone());
+    let mut settings = started.unwrap_or_default();
+    if simd::has_tiles() {
+        settings.0.insert(TILES.to_string(), String::new());
+    }
+    settings
+}
+
+/// Takes out of the settings of all ranks which of them have tiles, and returns whether only some
+/// do. All must multiply to the same bits, so then none may use them.
+pub(super) fn only_some_have_tiles(all: &mut [CommandLine]) -> bool {
+    let with = all.iter_mut().filter_map(|settings| settings.0.remove(TILES)).count();
+    (1..all.len()).contains(&with)
 }
 
 /// How long ranks wait for each other before there is a run.
@@ -103,6 +117,25 @@ mod tests {
         ensure_alike(&[one.clone(), CommandLine::default(), one]).unwrap();
         ensure_alike(&[CommandLine::default(), CommandLine::default()]).unwrap();
         ensure_alike(&[]).unwrap();
+    }
+
+    /// Tiles are no setting, but all ranks use them or none does.
+    #[test]
+    fn tiles_are_used_by_all_ranks_or_by_none() {
+        let without = settings(&["--steps 3"]);
+        let with = settings(&["--steps 3", TILES]);
+        for (ranks, only_some) in [
+            (vec![with.clone(), without.clone(), with.clone()], true),
+            // A rank without flags, or with an error of its own, has no tiles either.
+            (vec![with.clone(), CommandLine::default()], true),
+            (vec![with.clone(), with], false),
+            (vec![without.clone(), CommandLine::default()], false),
+            (vec![], false),
+        ] {
+            let mut all = ranks.clone();
+            assert_eq!(only_some_have_tiles(&mut all), only_some, "{ranks:?}");
+            ensure_alike(&all).unwrap();
+        }
     }
 
     #[test]

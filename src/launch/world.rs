@@ -5,6 +5,7 @@ use super::machine::free_for;
 use super::{MAX_RANKS, mpi, settings};
 use crate::error::BadInput;
 use crate::notice::complain;
+use crate::simd;
 use std::sync::Once;
 
 /// The origin of a run's ranks.
@@ -38,7 +39,11 @@ pub(super) fn alike() -> Result<World, BadInput> {
     let world = world()?;
     note_unproven();
     if let World::Mpi(world) = &world {
-        settings::ensure_alike(&mpi::different_settings(world))?;
+        let mut different = mpi::different_settings(world);
+        if settings::only_some_have_tiles(&mut different) {
+            simd::without_tiles();
+        }
+        settings::ensure_alike(&different)?;
     }
     Ok(world)
 }

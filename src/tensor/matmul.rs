@@ -79,9 +79,14 @@ fn transpose((x, copy): (Matrix, &mut [f32])) {
     }
 }
 
-/// How this machine computes bf16 products. All ways give the same bits.
+/// How this machine computes bf16 products: in the processor's tiles if all ranks have them, or in
+/// one of the ways that give every machine's bits.
 pub fn way() -> Way {
-    if simd::is_portable() { Way::Plain } else { Way::best() }
+    match simd::is_portable() {
+        true => Way::Plain,
+        false if simd::use_tiles() => Way::Tiles,
+        false => Way::best_of_vectors(),
+    }
 }
 
 /// What a product computes, and the least that it reads and writes.

@@ -121,6 +121,9 @@ pub fn precision(screen: &Screen, config: &Config) {
         Precision::F32 => gradients,
         Precision::Bf16 => {
             let products = match matmul::way() {
+                Way::Tiles => {
+                    "in tiles (AMX), to bits of their own: SHARDLAB_SIMD=vectors has every machine's"
+                }
                 Way::Instruction => "by AVX512-BF16",
                 Way::Wide | Way::Fused => "by f32's multiply-add, to the same bits",
                 Way::Plain => "by f32's arithmetic, to the same bits",
@@ -129,6 +132,15 @@ pub fn precision(screen: &Screen, config: &Config) {
         }
     };
     screen.say(screen.row(config.precision.name(), &text));
+}
+
+/// Prints what one thread's products in bf16 reached before the run, in FLOP/s.
+pub fn reached(screen: &Screen, config: &Config, peak: f64) {
+    if config.precision == Precision::Bf16 {
+        let text =
+            format!("{} GFLOP/s per thread, in a large product", show::significant(peak / 1e9, 3));
+        screen.say(screen.row("reached", &text));
+    }
 }
 
 /// Prints the settings that [`run`] leaves out, and that a reproduction needs.

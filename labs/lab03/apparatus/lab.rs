@@ -60,6 +60,9 @@ pub fn introduce(lab: &Lab) {
         report::splits(screen, corpus);
     }
     report::run(screen, config);
+    if args.log.all {
+        report::reached(screen, config, lab.peak);
+    }
     if let Some(algorithm) = args.all_reduce {
         let words = format!(
             "{}, in the rounds that lab01 draws; the backward pass waits",
