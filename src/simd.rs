@@ -1,6 +1,7 @@
 //! Compiles plain loops for several instruction sets, and chooses the machine's best at run time,
 //! because login and compute nodes differ. `SHARDLAB_SIMD=portable` chooses instructions that every
-//! machine has, and `SHARDLAB_SIMD=vectors` the fastest with every machine's bits.
+//! machine has; `SHARDLAB_SIMD=tiles` multiplies bf16 in the processor's tiles, to bits of their
+//! own.
 
 /// Calls `loops(arguments)` with the machine's widest vector instructions:
 /// `vectorized!((x, &mut y[..]), gelu_of)`.
@@ -23,13 +24,13 @@ pub(crate) use vectorized;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 #[cfg(not(target_family = "wasm"))]
-pub(crate) use chosen::{allows_tiles, in_vectors, is_portable, unknown};
+pub(crate) use chosen::{in_vectors, is_portable, unknown};
 
 static ANOTHER_RANK_HAS_NO_TILES: AtomicBool = AtomicBool::new(false);
 
 /// Whether this rank would multiply bf16 in the processor's tiles, whose bits are their own.
 pub(crate) fn has_tiles() -> bool {
-    allows_tiles() && bf16_products::Way::Tiles.is_here()
+    bf16_products::Way::Tiles.is_here()
 }
 
 /// Whether all ranks do.
@@ -56,11 +57,6 @@ pub(crate) fn is_portable() -> bool {
 }
 
 #[cfg(target_family = "wasm")]
-fn allows_tiles() -> bool {
-    false
-}
-
-#[cfg(target_family = "wasm")]
 pub(crate) fn unknown() -> Option<String> {
     None
 }
@@ -82,12 +78,6 @@ mod chosen {
         arch().is_none()
     }
 
-    /// Whether the setting allows bits that not every machine gives.
-    pub(crate) fn allows_tiles() -> bool {
-        static ALLOWED: OnceLock<bool> = OnceLock::new();
-        *ALLOWED.get_or_init(|| setting().is_none_or(|setting| setting.is_empty()))
-    }
-
     fn setting() -> Option<String> {
         let setting = std::env::var_os("SHARDLAB_SIMD")?;
         Some(setting.to_string_lossy().into_owned())
@@ -102,8 +92,7 @@ mod chosen {
         static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
         *ARCH.get_or_init(|| {
             let widest = widest(setting().as_deref());
-            widest
-                .expect("SHARDLAB_SIMD is unknown: set it to portable or vectors, or leave it out")
+            widest.expect("SHARDLAB_SIMD is unknown: set it to portable or tiles, or leave it out")
         })
     }
 
@@ -111,7 +100,7 @@ mod chosen {
     /// compiled for, if `SHARDLAB_SIMD=portable` asks for them. `None` if the setting is unknown.
     pub(super) fn widest(setting: Option<&str>) -> Option<Option<pulp::Arch>> {
         match setting {
-            None | Some("" | "vectors") => Some(Some(pulp::Arch::new())),
+            None | Some("" | "tiles") => Some(Some(pulp::Arch::new())),
             Some("portable") => Some(None),
             Some(_) => None,
         }
@@ -145,9 +134,9 @@ mod tests {
     #[test]
     fn portable_is_a_choice_and_a_slip_is_not() {
         assert!(widest(None).unwrap().is_some() && widest(Some("")).unwrap().is_some());
-        assert!(widest(Some("vectors")).unwrap().is_some());
+        assert!(widest(Some("tiles")).unwrap().is_some());
         assert!(widest(Some("portable")).unwrap().is_none());
-        for slip in ["portabel", "PORTABLE", "vector", "avx2", " "] {
+        for slip in ["portabel", "PORTABLE", "tile", "avx2", " "] {
             assert!(widest(Some(slip)).is_none(), "{slip}");
         }
     }

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 impl Way {
-    /// The fastest way of this machine. Tiles give bits of their own, so the processor decides on
-    /// them, and no stopwatch.
+    /// The fastest way of this machine. Tiles give bits of their own, so no stopwatch decides on
+    /// them: they are taken where they are here and asked for.
     pub fn best() -> Way {
         if Way::Tiles.is_here() {
             Way::Tiles
