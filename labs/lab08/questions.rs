@@ -177,7 +177,7 @@ fn more_devices() -> Result<Question> {
                 "The work done twice is four times as much at the old interval, and the saves are not.",
             ),
         ],
-        "The least loss is the root of 2C/μ. Failures come four times as often, so it is twice as large, at half the interval.",
+        "The least loss grows as the root of how often machines fail, so it is twice as large, at half the interval.",
     )
     .on_page("checkpoints"))
 }

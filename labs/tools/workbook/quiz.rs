@@ -139,6 +139,8 @@ mod tests {
         assert_eq!(next(), Some("nobody has averaged the gradients"));
         // The link begins at 25 ms and carries 4 x 40 ms: until 185 ms, and the pass ends at 100.
         assert_eq!(next(), Some("85 ms"));
+        // 32 x 0.5.
+        assert_eq!(next(), Some("16 samples"));
         // 13 GB x (2 + 2 + 12/16).
         assert_eq!(next(), Some("61.8 GB"));
         // One for attention, and one for the MLP.
@@ -150,6 +152,10 @@ mod tests {
         assert_eq!(next(), Some(sum));
         // 0.001 x 2^32 is 65 times the largest number of fp16, so it takes more than 6 halvings.
         assert_eq!(next(), Some("nothing"));
+        // 0.0015 is less than half of 1/128.
+        assert_eq!(next(), Some("1.000"));
+        // Its root of 4.
+        assert_eq!(next(), Some("4.0%"));
         // Numbers 400 to 799 of slices of 300.
         assert_eq!(next(), Some("ranks 1 and 2"));
         // 2 x 8 x 128 numbers in each of 32 layers, 2 bytes each, for 8192 tokens.
