@@ -313,6 +313,9 @@ def start(width):
     browser = webdriver.Chrome(service=Service(driver), options=options)
     # Only a hang takes this long.
     browser.set_page_load_timeout(60)
+    # By way of an empty page: asked for the page that it has, a slow browser answers while it still has the old one.
+    straight = browser.get
+    browser.get = lambda url: (straight("about:blank"), straight(url))
     return browser
 
 
@@ -348,6 +351,15 @@ def less_motion(browser, asked):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
 
+def soon(holds):
+    """Whether something holds within some seconds."""
+    for _ in range(50):
+        if holds():
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def try_control(browser, figure, control, first):
     """What is wrong with one control of a figure, which is used by keys alone."""
     def press(*keys):
@@ -364,7 +376,7 @@ def try_control(browser, figure, control, first):
         browser.execute_script("arguments[0].focus()", control)
     else:
         press(Keys.TAB)
-    if browser.switch_to.active_element != control:
+    if not soon(lambda: browser.switch_to.active_element == control):
         return ["a control that the Tab key does not reach"]
     name = control.accessible_name
     found = [] if name else ["a control without a name"]
@@ -468,6 +480,8 @@ def try_aids(browser, pages):
     browser.execute_script("document.querySelector('[id^=half-a-day-b] ~ .table-wrapper a').click()")
     found = []
     for row in ["row 1 of ", "row 2 of "]:
+        # A click returns before the next page is read, and its scripts wait for that.
+        soon(lambda: any(row in line for line in lines()))
         said = lines()
         if len(said) != 2 or not said[0].startswith(f"Half a day B, {row}") or "leave the path" not in said[0]:
             found.append(f"a path's line is {said}, and not twice {row}")
@@ -657,8 +671,9 @@ def try_tabs(browser, url, other):
     browser.execute_script("localStorage.removeItem('shardlab.listing')")
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.get(url)
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    # Before scripts may run again: a page that is still being read would run its own.
     found += [] if both() else [f"tabs: without scripts there are {look()}"]
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     return list(dict.fromkeys(found))
 
 
