@@ -107,7 +107,8 @@ impl Job {
     /// The job that this environment describes.
     pub fn discover(flags: &JobFlags, environment: &Environment) -> Result<Job, BadInput> {
         let scheduler = scheduler(environment);
-        let flux = elsewhere::flux_hosts(environment).filter(|_| scheduler.is_none());
+        let unknown = scheduler.is_none();
+        let flux = unknown.then(|| elsewhere::flux_hosts(environment)).flatten();
         let scheduler = scheduler.or(flux.as_ref().map(|_| Scheduler::Flux));
         let named = scheduler.is_some() || flags.host_file.is_some();
         let (unread, sentence) = elsewhere::scheduler(environment).filter(|_| !named).unzip();
