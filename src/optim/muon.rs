@@ -5,8 +5,7 @@
 
 use super::norm::global_norm;
 use crate::tensor::math::vectorized;
-use crate::tensor::matmul::{Matrix, matmul, product, transposed};
-use bf16_products::Write;
+use crate::tensor::matmul::{Matrix, Write, matmul, product, transposed};
 
 /// The optimizer's settings. Every step passes its own learning rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,10 +39,10 @@ impl Default for MuonConfig {
 /// matrix towards 1 and needs only products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewtonSchulz {
-    /// Five times with coefficients that raise small singular values fast. They end between 0.7
-    /// and 1.2 (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024).
+    /// Five times with coefficients that raise small singular values fast, and end near 1 (Jordan
+    /// et al., "Muon: An optimizer for hidden layers in neural networks", 2024).
     Jordan,
-    /// Eight of those, then two that arrive at 1 (DeepSeek-V4's report, section 2.4).
+    /// Eight of those, then two that arrive at 1 (DeepSeek-V4's report).
     DeepSeekV4,
 }
 
@@ -179,8 +178,8 @@ mod tests {
     use super::*;
 
     /// What `torch.optim.Muon` of PyTorch 2.15 has after six steps, in float64: `nesterov`, weight
-    /// decay, rule, number of the shape, norm, first eight numbers. `golden/scripts/make_muon.py`
-    /// says with which start values and gradients.
+    /// decay, rule, number of the shape, norm, first eight numbers. Start values and gradients
+    /// are those of `start` and `gradient`.
     const TORCH: &str = include_str!("torch_muon.txt");
     const SHAPES: [[usize; 2]; 4] = [[8, 8], [16, 4], [4, 16], [32, 12]];
 
