@@ -2,9 +2,10 @@
 //! one safetensors file.
 //!
 //! Each fragment has three tensors: `values.NAME`, `exp_avg.NAME` and `exp_avg_sq.NAME`. Values are
-//! the f32 master copy if weights are stored in bf16. The header lists which elements of which
-//! parameter each fragment has, and where they are in the whole model. So the state can be put
-//! together for a different number of ranks.
+//! the f32 master copy if weights are stored in bf16. Of a matrix that Muon updates, `exp_avg` is
+//! the momentum, and `exp_avg_sq` is empty. The header lists which elements of which parameter each
+//! fragment has, and where they are in the whole model. So the state can be put together for a
+//! different number of ranks.
 
 use super::numel;
 use crate::parallel::Zero;
@@ -45,10 +46,13 @@ pub(super) struct Held {
     /// Whether this rank, of those that share the model and hold these elements, writes them to
     /// checkpoints.
     pub counts: bool,
+    /// Whether there is no second moment: Muon updates it.
+    #[serde(default)]
+    pub one_moment: bool,
 }
 
 impl Held {
-    fn of(spec: &Spec, elements: Range<usize>) -> Held {
+    fn of(spec: &Spec, elements: Range<usize>, one_moment: bool) -> Held {
         let whole = (spec.whole.name.clone(), spec.whole.shape.clone());
         Held {
             shape: spec.shape.clone(),
@@ -56,6 +60,16 @@ impl Held {
             whole,
             cut: spec.cut.clone(),
             counts: spec.copies.counts(),
+            one_moment,
+        }
+    }
+
+    /// The number of elements in the tensor of a kind.
+    pub fn numel(&self, kind: &str) -> usize {
+        if self.one_moment && kind == "exp_avg_sq" {
+            0
+        } else {
+            self.elements.len()
         }
     }
 
@@ -98,7 +112,12 @@ impl Held {
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Range { start, end } = self.elements;
-        write!(f, "elements {start} to {end} of shape {:?}", self.shape)
+        write!(f, "elements {start} to {end} of shape {:?}", self.shape)?;
+        if self.one_moment {
+            write!(f, ", with one moment")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -126,11 +145,10 @@ pub(super) fn encode(zero: &mut Zero) -> Result<Vec<u8>> {
 fn header(zero: &mut Zero) -> Result<ShardHeader> {
     let steps = zero.steps();
     let mut fragments = BTreeMap::new();
-    zero.fragments(|fragment, _, _| {
-        fragments.insert(
-            fragment.spec.name.clone(),
-            Held::of(&fragment.spec, fragment.elements.clone()),
-        );
+    zero.fragments(|fragment, _, state| {
+        let one_moment = state.exp_avg_sq.len() < state.exp_avg.len();
+        let held = Held::of(&fragment.spec, fragment.elements.clone(), one_moment);
+        fragments.insert(fragment.spec.name.clone(), held);
     })?;
     Ok(ShardHeader { steps, fragments })
 }
@@ -163,7 +181,7 @@ impl Shard {
             for kind in KINDS {
                 let tensor = file.tensor(&format!("{kind}.{name}"))?;
                 anyhow::ensure!(
-                    tensor.shape() == [held.elements.len()],
+                    tensor.shape() == [held.numel(kind)],
                     "{kind}.{name} is {:?}",
                     tensor.shape()
                 );

@@ -4,6 +4,7 @@
 //! number of a step depends on the whole matrix.
 
 use super::norm::global_norm;
+use crate::named::named;
 use crate::tensor::math::vectorized;
 use crate::tensor::matmul::{Matrix, Write, matmul, product, transposed};
 
@@ -19,6 +20,8 @@ pub struct MuonConfig {
     pub newton_schulz: NewtonSchulz,
     /// How the learning rate follows from a matrix's shape.
     pub scale: MuonScale,
+    /// Whether q, k and v, which lie in one matrix one after the other, are three matrices.
+    pub split_qkv: bool,
     pub weight_decay: f64,
 }
 
@@ -30,20 +33,22 @@ impl Default for MuonConfig {
             nesterov: true,
             newton_schulz: NewtonSchulz::Jordan,
             scale: MuonScale::MatchRmsAdamw,
+            split_qkv: true,
             weight_decay: 0.1,
         }
     }
 }
 
-/// Newton-Schulz's iteration `X ← aX + b(XXᵀ)X + c(XXᵀ)²X`, which moves every singular value of a
-/// matrix towards 1 and needs only products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NewtonSchulz {
-    /// Five times with coefficients that raise small singular values fast, and end near 1 (Jordan
-    /// et al., "Muon: An optimizer for hidden layers in neural networks", 2024).
-    Jordan,
-    /// Eight of those, then two that arrive at 1 (DeepSeek-V4's report).
-    DeepSeekV4,
+named! {
+    /// Newton-Schulz's iteration `X ← aX + b(XXᵀ)X + c(XXᵀ)²X`, which moves every singular value of
+    /// a matrix towards 1 and needs only products.
+    pub enum NewtonSchulz by default Jordan {
+        /// Five times with coefficients that raise small singular values fast, and end near 1
+        /// (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024)
+        Jordan = "jordan",
+        /// Eight of those, then two that arrive at 1 (DeepSeek-V4's report)
+        DeepSeekV4 = "deepseek-v4",
+    }
 }
 
 impl NewtonSchulz {
@@ -58,17 +63,18 @@ impl NewtonSchulz {
     }
 }
 
-/// The factor of the learning rate for a matrix of `rows` and `cols`, as `torch.optim.Muon` names
-/// it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MuonScale {
-    /// √max(1, rows / cols): Jordan's.
-    Original,
-    /// 0.2 √max(rows, cols): Moonlight's (arXiv 2502.16982). A number's step is then as long as
-    /// AdamW's usually is, so that AdamW's learning rates hold.
-    MatchRmsAdamw,
-    /// √(rows / cols).
-    SpectralUnclamped,
+named! {
+    /// The factor of the learning rate for a matrix of `rows` and `cols`, as `torch.optim.Muon`
+    /// names it.
+    pub enum MuonScale by default MatchRmsAdamw {
+        /// √max(1, rows / cols): Jordan's
+        Original = "original",
+        /// 0.2 √max(rows, cols): Moonlight's (arXiv 2502.16982). A number's step is then as long as
+        /// AdamW's usually is, so that AdamW's learning rates hold
+        MatchRmsAdamw = "match-rms-adamw",
+        /// √(rows / cols)
+        SpectralUnclamped = "spectral-unclamped",
+    }
 }
 
 impl MuonScale {
@@ -101,14 +107,30 @@ impl MuonConfig {
         let numel = shape[0] * shape[1];
         let lengths = [values.len(), momentum.len(), gradient.len()];
         assert_eq!(lengths, [numel; 3], "a matrix of {shape:?}");
-        let (keep, rest) = (self.momentum as f32, (1.0 - self.momentum) as f32);
         let mut towards = vec![0.0; numel];
+        self.aim(&mut towards, momentum, gradient, scale);
+        self.walk(values, &orthogonal(&towards, shape, self.newton_schulz), shape, lr);
+    }
+
+    /// Updates the momentum of any elements of a matrix, and writes to `towards` what a step goes
+    /// along before it is made orthogonal. The gradient counts times `scale`.
+    pub(super) fn aim(
+        &self,
+        towards: &mut [f32],
+        momentum: &mut [f32],
+        gradient: &[f32],
+        scale: f32,
+    ) {
+        let (keep, rest) = (self.momentum as f32, (1.0 - self.momentum) as f32);
         let ahead = if self.nesterov { rest } else { 0.0 };
-        vectorized!((&mut towards[..], momentum, gradient, [keep, rest, ahead, scale]), direction);
-        let step = orthogonal(&towards, shape, self.newton_schulz);
+        vectorized!((towards, momentum, gradient, [keep, rest, ahead, scale]), direction);
+    }
+
+    /// Moves any elements of a matrix of `shape` by their part of the orthogonal `step`.
+    pub(super) fn walk(&self, values: &mut [f32], step: &[f32], shape: [usize; 2], lr: f64) {
         let by = (lr * self.scale.factor(shape)) as f32;
         let shrink = (1.0 - lr * self.weight_decay) as f32;
-        vectorized!((values, &step[..], [shrink, by]), walk);
+        vectorized!((values, step, [shrink, by]), walk);
     }
 }
 

@@ -89,6 +89,20 @@ impl Cut {
         )
     }
 
+    /// The same cut on rank `to` of a group whose ranks take equal parts, one after the other, of
+    /// which this is `from`'s.
+    pub fn on(&self, from: usize, to: usize) -> Cut {
+        let shifted = |range: &Range<usize>| {
+            let start = range.start + to * range.len() - from * range.len();
+            start..start + range.len()
+        };
+        match self {
+            Cut::All => Cut::All,
+            Cut::Rows(ranges) => Cut::Rows(ranges.iter().map(shifted).collect()),
+            Cut::Columns(columns) => Cut::Columns(shifted(columns)),
+        }
+    }
+
     /// The shape of what this cut takes of `whole`; an error if `whole` cannot be cut this way.
     ///
     /// # Errors
@@ -210,6 +224,13 @@ mod tests {
                 .shape(&Whole::new("gain", &[4], Init::Constant(1.0)))
                 .is_err()
         );
+    }
+
+    #[test]
+    fn another_rank_takes_the_next_part() {
+        assert_eq!(Cut::stacked(3, 4, 1..2).on(1, 3), Cut::stacked(3, 4, 3..4));
+        assert_eq!(Cut::stacked(3, 4, 2..4).on(1, 0), Cut::stacked(3, 4, 0..2));
+        assert_eq!(Cut::Columns(0..5).on(0, 2), Cut::Columns(10..15));
     }
 
     /// Shards begin as the slices of the whole, and padding as zeros.

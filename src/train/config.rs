@@ -5,7 +5,7 @@ use super::schedule::LrSchedule;
 use crate::checkpoint::Settings;
 use crate::data::{Corpus, Sampler, Sampling};
 use crate::model::{Auxiliary, Pass};
-use crate::optim::AdamWConfig;
+use crate::optim::{AdamWConfig, MuonConfig};
 use crate::parallel::ZeroConfig;
 use crate::parallel::zero::Stage;
 use crate::plan::{Family, ModelShape};
@@ -44,6 +44,8 @@ pub struct Config {
     pub steps: usize,
     pub schedule: LrSchedule,
     pub adamw: AdamWConfig,
+    /// Updates the hidden matrices; `None` leaves them to AdamW.
+    pub muon: Option<MuonConfig>,
     /// The largest global norm of a step's gradients; 0 turns clipping off.
     pub clip: f64,
     pub dropout: f64,
@@ -78,6 +80,7 @@ impl Default for Config {
             steps: 12,
             schedule: LrSchedule::constant(1e-3),
             adamw: AdamWConfig::default(),
+            muon: None,
             clip: 1.0,
             dropout: 0.0,
             auxiliary: Auxiliary::default(),
@@ -140,6 +143,15 @@ impl Config {
             ("dtype", self.precision.name().into()),
             ("reduce-dtype", self.reduce.name().into()),
         ];
+        if let Some(muon) = &self.muon {
+            all.extend([
+                ("optimizer", "muon".into()),
+                ("muon-momentum", muon.momentum.into()),
+                ("newton-schulz", muon.newton_schulz.name().into()),
+                ("muon-scale", muon.scale.name().into()),
+                ("muon-qkv", if muon.split_qkv { "split" } else { "whole" }.into()),
+            ]);
+        }
         if self.shape.experts.is_some() {
             let Auxiliary { coefficient, scope, over_ranks, z } = self.auxiliary;
             all.extend([
@@ -215,8 +227,8 @@ impl Config {
 
     /// ZeRO's settings in this run: its types and its optimizer.
     pub fn zero(&self, stage: Stage) -> ZeroConfig {
-        let Config { precision, reduce, adamw, .. } = *self;
-        ZeroConfig { reduce, ..ZeroConfig::new(stage, precision, adamw) }
+        let Config { precision, reduce, adamw, muon, .. } = *self;
+        ZeroConfig { reduce, muon, ..ZeroConfig::new(stage, precision, adamw) }
     }
 }
 

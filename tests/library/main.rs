@@ -17,6 +17,7 @@ mod suite {
     mod formulas;
     #[path = "../../labs/lab01/solutions/lab01_ring.rs"]
     pub mod lab01_ring;
+    pub mod muon;
     pub mod tensor;
     pub mod trained;
     pub mod training;
@@ -31,6 +32,7 @@ mod collectives;
 mod golden;
 mod late;
 mod link;
+mod muon;
 mod operations;
 mod plain;
 mod recorded_orders;

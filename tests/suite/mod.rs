@@ -14,6 +14,7 @@ pub mod experts;
 #[path = "../../labs/lab01/solutions/lab01_ring.rs"]
 pub mod lab01_ring;
 pub mod llama;
+pub mod muon;
 pub mod parity;
 pub mod pipeline;
 pub mod program;

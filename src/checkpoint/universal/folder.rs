@@ -32,8 +32,16 @@ const DAMAGED: &str = "convert the checkpoint again";
 pub struct Parameter {
     /// The shape of the whole parameter.
     pub shape: Vec<usize>,
-    /// The SHA-256 of the elements of each of [`STATES`], as little-endian f32.
+    /// The SHA-256 of the elements of each of [`STATES`], as little-endian f32. Empty: there is no
+    /// such state, as Muon has no second moment.
     pub sha256: [String; 3],
+}
+
+impl Parameter {
+    /// Whether Muon has updated it: then `exp_avg` is its momentum.
+    pub fn is_muons(&self) -> bool {
+        self.sha256[2].is_empty()
+    }
 }
 
 /// A complete universal checkpoint.
@@ -150,7 +158,8 @@ impl Universal {
             ));
         };
         let mut states = [const { Vec::new() }; 3];
-        for ((state, sum), numbers) in STATES.iter().zip(&parameter.sha256).zip(&mut states) {
+        let all = STATES.iter().zip(&parameter.sha256).zip(&mut states);
+        for ((state, sum), numbers) in all.filter(|((_, sum), _)| !sum.is_empty()) {
             *numbers = read_tensor(&path(&self.dir, name, state), state, &parameter.shape, sum)?;
         }
         Ok(states)
@@ -226,7 +235,7 @@ impl Writer {
     }
 
     /// Writes one parameter's states, in the order of [`STATES`], each with its elements row by
-    /// row.
+    /// row. An empty second moment is not written.
     ///
     /// # Errors
     /// If the name is no name of a folder, the elements are not as many as the shape says, or the
@@ -244,6 +253,9 @@ impl Writer {
         files::make(&self.side.join("zero").join(name))?;
         let mut sums = [const { String::new() }; 3];
         for ((state, numbers), sum) in STATES.iter().zip(states).zip(&mut sums) {
+            if *state == STATES[2] && numbers.is_empty() {
+                continue;
+            }
             let bytes = bytemuck::cast_slice(numbers);
             let refused = |error| {
                 BadInput::new(format!("{name} cannot be stored as {shape:?}: {error}"), DAMAGED)

@@ -59,11 +59,9 @@ impl RankFile {
                     return Err(broken(format!("it has no {kind}.{name}")));
                 };
                 let (begin, end) = tensor.data_offsets;
-                if tensor.dtype != Dtype::F32 || (end - begin) / 4 != held.elements.len() {
-                    return Err(broken(format!(
-                        "{kind}.{name} is not {} f32",
-                        held.elements.len()
-                    )));
+                let numel = held.numel(kind);
+                if tensor.dtype != Dtype::F32 || (end - begin) / 4 != numel {
+                    return Err(broken(format!("{kind}.{name} is not {numel} f32")));
                 }
             }
         }
@@ -139,7 +137,11 @@ pub fn merge(folder: &Path, to: &Path) -> Result<Universal, BadInput> {
     for (whole, Fragments { shape, all }) in wholes(&files) {
         let numel = shape.iter().product();
         ensure_enough(&files, whole, shape, &all)?;
-        let states = KINDS.map(|kind| assemble(&files, kind, whole, numel, &all));
+        let one_moment = all.iter().any(|(.., held)| held.one_moment);
+        let states = KINDS.map(|kind| match kind {
+            "exp_avg_sq" if one_moment => Ok(Vec::new()),
+            kind => assemble(&files, kind, whole, numel, &all),
+        });
         let [values, exp_avg, exp_avg_sq] = states;
         writer.write(whole, shape, [&values?, &exp_avg?, &exp_avg_sq?])?;
     }
@@ -163,6 +165,14 @@ fn ensure_enough(
     shape: &[usize],
     all: &[Fragment],
 ) -> Result<(), BadInput> {
+    let one_moment = |held: &Held| held.one_moment && !held.elements.is_empty();
+    let muons = all.iter().any(|(.., held)| one_moment(held));
+    let other = |held: &Held| !held.elements.is_empty() && one_moment(held) != muons;
+    if let Some((rank, ..)) = all.iter().find(|(.., held)| other(held)) {
+        let path = files[*rank].path.display();
+        let what = format!("{path} has two moments of {whole}, and another file one");
+        return Err(BadInput::new(what, INCOMPLETE));
+    }
     if let Some((rank, _, held)) = all.iter().find(|(.., held)| held.whole.1 != shape) {
         let path = files[*rank].path.display();
         return Err(BadInput::new(

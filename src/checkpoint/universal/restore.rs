@@ -1,7 +1,7 @@
 //! From whole parameters to the ranks of a new job, which may be a different number and share the
 //! model in other ways.
 
-use super::folder::Universal;
+use super::folder::{Parameter, Universal};
 use crate::checkpoint::agree::agree;
 use crate::comm::Comm;
 use crate::error::BadInput;
@@ -37,6 +37,9 @@ impl Universal {
             let first = elements.start;
             for (whole, mine) in read.1.iter().zip([state.values, state.exp_avg, state.exp_avg_sq])
             {
+                if mine.is_empty() {
+                    continue; // Muon has no second moment
+                }
                 mine.fill(0.0); // padding, such as a vocabulary's, is in no checkpoint
                 spec.runs(elements.clone(), |run, at| {
                     mine[run.start - first..run.end - first]
@@ -67,6 +70,19 @@ impl Universal {
                     whole.shape
                 );
                 return Err(BadInput::new(what, "give the settings of the run that saved it"));
+            }
+            let muons = zero.has_muon() && spec.is_hidden_matrix();
+            let saved = self.parameters.get(&whole.name).is_some_and(Parameter::is_muons);
+            if saved != muons {
+                let [has, needs] =
+                    [saved, muons].map(|muon| if muon { "one moment" } else { "two" });
+                let what = format!(
+                    "{} has {has} of {}, and this optimizer needs {needs}",
+                    self.dir.display(),
+                    whole.name
+                );
+                let help = "resume with the optimizer of the run that saved it";
+                return Err(BadInput::new(what, help));
             }
         }
         Ok(())

@@ -25,7 +25,7 @@ use crate::comm::Comm;
 use crate::mesh::Axis;
 use crate::model::{Build, Entry, Exit, Layer, Linear, Linears, Pass, Role};
 use crate::parallel::partition::even;
-use crate::tensor::{Activation, Copies, Cut, Param, Params, Slices, Whole};
+use crate::tensor::{Activation, Copies, Cut, Param, Params, Slices, Spec, Whole};
 use candle_core::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -111,6 +111,27 @@ impl TensorParallel {
     /// The ranks that share the model.
     pub fn group(&self) -> &Comm {
         &self.group
+    }
+
+    /// Puts a matrix together on every rank from the ranks' slices. `mine` is this rank's, of the
+    /// parameter `spec`. Each of t ranks sends (t-1)/t of the matrix. All ranks call it.
+    ///
+    /// # Errors
+    /// If the collective fails.
+    pub fn gather(&self, spec: &Spec, mine: Vec<f32>) -> anyhow::Result<Vec<f32>> {
+        let Spec { whole, cut, .. } = spec;
+        if *cut == Cut::All {
+            return Ok(mine);
+        }
+        let mut slices = vec![0.0; mine.len() * self.group.size()];
+        self.group.labelled("slices of a matrix").all_gather(&mine, &mut slices)?;
+        let mut all = vec![0.0; whole.shape.iter().product()];
+        for (rank, slice) in slices.chunks(mine.len()).enumerate() {
+            cut.on(self.group.rank(), rank).runs(whole, 0..slice.len(), |run, at| {
+                all[at..at + run.len()].copy_from_slice(&slice[run]);
+            });
+        }
+        Ok(all)
     }
 
     /// Whether a rank's gradient of a parameter that all ranks hold, such as a norm's, is only one

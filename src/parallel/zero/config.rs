@@ -2,7 +2,7 @@
 
 use super::{Stage, Wrap};
 use crate::comm::algorithms::Algorithm;
-use crate::optim::{AdamWConfig, Offload};
+use crate::optim::{AdamWConfig, MuonConfig, Offload};
 use crate::parallel::buckets::BUCKET;
 use crate::plan::BytesEach;
 use crate::tensor::Precision;
@@ -17,6 +17,9 @@ pub struct ZeroConfig {
     /// `MixedPrecisionPolicy`, and Megatron-LM's `--accumulate-allreduce-grads-in-fp32`.
     pub reduce: Precision,
     pub adamw: AdamWConfig,
+    /// Updates hidden matrices, each of which then belongs to one rank; `None` leaves them to
+    /// AdamW.
+    pub muon: Option<MuonConfig>,
     /// Gradients that are reduced together, in stages 0 to 2. Stage 3 reduces a unit's gradients
     /// together.
     pub reduce_bucket: usize,
@@ -55,6 +58,7 @@ impl ZeroConfig {
             precision,
             reduce: Precision::F32,
             adamw,
+            muon: None,
             reduce_bucket: BUCKET,
             prefetch_bucket: 1 << 18,
             persistence_threshold: 1000,

@@ -3,7 +3,7 @@
 use super::{Event, MemoryUsage, Unit};
 use crate::comm::{Comm, Reduce};
 use crate::mesh::Axis;
-use crate::optim::{AdamW, Fragment, State};
+use crate::optim::{Fragment, Gathered, Optimizer, State};
 use crate::parallel::Averaged;
 use crate::tensor::{Copies, Spec, Stored};
 use anyhow::Result;
@@ -29,13 +29,14 @@ pub(super) trait StageEngine {
     }
     /// The norm of `numel` gradients, which are sharded over the ranks of `comms`.
     fn norm(&self, comms: &[&Comm], numel: usize) -> Result<f64>;
-    fn update(&mut self, lr: f64, scale: f32) -> Result<()>;
+    /// `gathered` puts a tensor rank's slice of a matrix together with the others'.
+    fn update(&mut self, lr: f64, scale: f32, gathered: &Gathered) -> Result<()>;
     fn visit(&mut self, each: &mut Visit) -> Result<()>;
     /// Sends the values that each rank has changed in its shard to all ranks that hold them.
     fn all_gather_values(&mut self) -> Result<()> {
         Ok(())
     }
-    fn optimizers(&mut self) -> &mut [AdamW];
+    fn optimizers(&mut self) -> &mut [Optimizer];
     /// Lets layers find their parameters outside of a step, until [`close`](StageEngine::close).
     fn open(&mut self) -> Result<()> {
         Ok(())
@@ -59,30 +60,30 @@ pub(super) trait StageEngine {
 
 /// The gradients of an optimizer's shard that count in the norm: all but the copies that a
 /// different rank counts.
-pub(super) fn counted<'a, T>(adamw: &AdamW, gradients: &'a [T]) -> Vec<&'a [T]> {
+pub(super) fn counted<'a, T>(optimizer: &Optimizer, gradients: &'a [T]) -> Vec<&'a [T]> {
     let counts = |fragment: &&Fragment| fragment.spec.copies.counts();
-    if adamw.fragments().iter().all(|fragment| counts(&fragment)) {
+    if optimizer.fragments().iter().all(|fragment| counts(&fragment)) {
         return vec![gradients];
     }
-    let counted = adamw.fragments().iter().filter(counts);
+    let counted = optimizer.fragments().iter().filter(counts);
     counted.map(|fragment| &gradients[fragment.range()]).collect()
 }
 
 /// The offsets of those parameters in an optimizer's shard that each rank of a tensor group holds.
-pub(super) fn copies(adamw: &AdamW) -> Vec<Range<usize>> {
+pub(super) fn copies(optimizer: &Optimizer) -> Vec<Range<usize>> {
     let is_copy = |fragment: &&Fragment| {
         matches!(fragment.spec.copies, Copies::Same { axis: Axis::Tensor, .. })
     };
-    adamw.fragments().iter().filter(is_copy).map(Fragment::range).collect()
+    optimizer.fragments().iter().filter(is_copy).map(Fragment::range).collect()
 }
 
 /// Sums the gradients of [`copies`] over a tensor group.
 pub(super) fn add_copies<T: Stored>(
     group: &Comm,
-    adamw: &AdamW,
+    optimizer: &Optimizer,
     gradients: &mut [T],
 ) -> Result<()> {
-    let copies = copies(adamw);
+    let copies = copies(optimizer);
     let mut sums: Vec<T> =
         copies.iter().flat_map(|range| &gradients[range.clone()]).copied().collect();
     group.all_reduce(&mut sums, Reduce::Sum)?;

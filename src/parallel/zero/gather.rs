@@ -84,8 +84,9 @@ impl<T: Stored> Gatherer<T> {
         threshold: usize,
         begin: InitialValues,
     ) -> Result<Gatherer<T>> {
-        let units = Arc::new(Units::new(params.specs(), |_| comm.size(), wrap, threshold));
-        let values = initial_store::<T>(&units.fragments(|_| comm.rank()), begin, None)?;
+        let units = Arc::new(Units::new(params.specs(), |_| comm.size(), wrap, threshold, None));
+        let [fragments, _] = units.fragments(|_| comm.rank());
+        let values = initial_store::<T>(&fragments, begin, None)?;
         Ok(Gatherer::new(&comm.into(), units, values, 0))
     }
 
@@ -215,11 +216,14 @@ impl<T: Stored> Gatherer<T> {
 
     /// Starts to gather a unit.
     fn start(&self, state: &mut GatherState<T>, number: usize) -> Result<()> {
-        let Unit { shard, start, expert, ranks, .. } = self.units.units[number];
-        let comm = self.replicas.of(expert);
-        let mut all = vec![T::zeroed(); shard * ranks];
-        all[comm.rank() * shard..][..shard]
-            .copy_from_slice(&state.values.window(start..start + shard)?);
+        let unit = &self.units.units[number];
+        let comm = self.replicas.of(unit.expert);
+        let mut all = vec![T::zeroed(); unit.shard * unit.ranks];
+        let mut mine = comm.rank() * unit.shard;
+        for part in [unit.start..unit.start + unit.cut, unit.owned.clone()] {
+            all[mine..mine + part.len()].copy_from_slice(&state.values.window(part.clone())?);
+            mine += part.len();
+        }
         state.in_flight.push(number, all.len(), comm.start_all_gather(all)?);
         state.note_bytes();
         Ok(())
@@ -267,7 +271,7 @@ impl<T: Stored> Gatherer<T> {
         let state = self.state();
         let asked = state.order.units.iter().map(|&number| &units[number]);
         let all = persistent.chain(asked).filter(|unit| unit.expert == expert);
-        all.map(|unit| unit.numel).sum()
+        all.map(Unit::gathered).sum()
     }
 
     /// Bytes of this rank's shards.
@@ -284,7 +288,8 @@ impl<T: Stored> Gatherer<T> {
     /// An error without candle's backtrace, which a notebook's kernel asks for. The place in the
     /// code is not the problem.
     fn not_here(&self, spec: &Spec) -> Error {
-        let sharded = self.units.offsets(spec).sharded;
+        let offsets = self.units.offsets(spec);
+        let sharded = offsets.sharded;
         let name = &spec.name;
         let shape = &spec.shape;
         let mut text = format!(
@@ -292,7 +297,7 @@ impl<T: Stored> Gatherer<T> {
             sharded.ranks
         );
         for rank in 0..sharded.ranks.min(8) {
-            let held = sharded.range(rank);
+            let held = offsets.range(rank);
             text += &match held.len() {
                 0 => format!("\n  rank {rank}  holds no element of it"),
                 n => format!(

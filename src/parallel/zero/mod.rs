@@ -26,12 +26,13 @@
 //! for it, and its gradient is divided as any other.
 //!
 //! Reading order: `config.rs` (the choices), `mod.rs` (the one interface), `engine.rs` (what
-//! differs between stages), `replicated.rs` and `reduce.rs` (stages 0 to 2), `units.rs`,
-//! `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP), `account.rs` (what it says of
-//! itself).
+//! differs between stages), `division.rs`, `replicated.rs` and `reduce.rs` (stages 0 to 2),
+//! `units.rs`, `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP), `account.rs` (what
+//! it says of itself).
 
 mod account;
 mod config;
+mod division;
 mod engine;
 mod gather;
 mod reduce;
@@ -51,7 +52,7 @@ use crate::comm::{Comm, Reduce};
 use crate::optim::{Fragment, InitialValues, State, clip_scale};
 use crate::tensor::stored::by_precision;
 use crate::tensor::{Copies, Numbers, Params, ShardedValues, Spec, Storage, Stored};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use engine::{StageEngine, copies};
 use replicated::Replicated;
 use sharded::FullySharded;
@@ -163,7 +164,7 @@ impl Zero {
     /// model's file.
     ///
     /// # Errors
-    /// If an offload file cannot be made or written.
+    /// If an offload file cannot be made or written, or with Muon, if the model has experts.
     pub fn begin_with(
         params: &Arc<Params>,
         replicas: impl Into<Replicas>,
@@ -171,6 +172,9 @@ impl Zero {
         begin: InitialValues,
     ) -> Result<Zero> {
         let replicas = &replicas.into();
+        if config.muon.is_some() {
+            ensure_whole_matrices(params.specs())?;
+        }
         let engine = by_precision!(config.precision, V => {
             by_precision!(config.reduce, G => engine::<V, G>(params, replicas, &config, begin)?)
         });
@@ -293,7 +297,11 @@ impl Zero {
     /// # Errors
     /// If updated parameters cannot be gathered, or state in files cannot be read or written.
     pub fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
-        self.engine.update(lr, scale)
+        let tensor = &self.tensor;
+        self.engine.update(lr, scale, &|spec, slice| match tensor {
+            Some(tensor) => tensor.gather(spec, slice),
+            None => Ok(slice),
+        })
     }
 
     /// Clips the gradients to the global norm `clip` (0: no clipping) and takes the optimizer's
@@ -328,9 +336,14 @@ impl Zero {
         &self.params
     }
 
+    /// Whether Muon updates hidden matrices.
+    pub fn has_muon(&self) -> bool {
+        self.config.muon.is_some()
+    }
+
     /// The number of steps that the optimizer has taken.
     pub fn steps(&mut self) -> u64 {
-        self.engine.optimizers().first().map_or(0, |adamw| adamw.steps())
+        self.engine.optimizers().first().map_or(0, |first| first.steps())
     }
 
     /// Calls `each` to replace the state of each of this rank's fragments, and continues after
@@ -344,8 +357,8 @@ impl Zero {
         mut each: impl FnMut(&Fragment, Range<usize>, State),
     ) -> Result<()> {
         self.engine.visit(&mut each)?;
-        for adamw in self.engine.optimizers() {
-            adamw.set_steps(steps);
+        for optimizer in self.engine.optimizers() {
+            optimizer.set_steps(steps);
         }
         self.engine.all_gather_values()
     }
@@ -424,6 +437,22 @@ impl Zero {
         }
         Ok(())
     }
+}
+
+/// Refuses for Muon what is not a whole matrix of one owner.
+fn ensure_whole_matrices(specs: &[Arc<Spec>]) -> Result<()> {
+    let expert = specs.iter().find(|spec| spec.whole.part.is_expert());
+    if let Some(Spec { name, .. }) = expert.map(Arc::as_ref) {
+        bail!("Muon does not know experts here: {name}");
+    }
+    // A tile has its own name.
+    let tile = specs
+        .iter()
+        .find(|spec| spec.is_hidden_matrix() && spec.name != spec.whole.name);
+    if let Some(Spec { name, whole, .. }) = tile.map(Arc::as_ref) {
+        bail!("Muon needs whole matrices, and {name} is a tile of {}", whole.name);
+    }
+    Ok(())
 }
 
 /// The mechanism of `config`'s stage, with values of type `V` and gradients of type `G`.

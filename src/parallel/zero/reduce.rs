@@ -11,22 +11,22 @@
 //! ranks, reducing all buckets therefore takes as long as all-reducing them. Megatron-LM and FSDP
 //! cut every bucket among all ranks.
 
+use super::division::Division;
 use super::{Averaged, Stage, ZeroConfig};
 use crate::comm::{self, Reduce};
 use crate::parallel::Replicas;
 use crate::parallel::buckets::{Averaging, Reducer, Reduction, Target, flat_ranges};
-use crate::parallel::partition::FlatGroup;
 use crate::tensor::{Params, Storage, Stored};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Averages this rank's shard of the gradients over all ranks. `shard` is this rank's range of each
-/// of the model's parameter `groups`. In stage 2 the reducer keeps the shard's gradients, in
-/// stage 1 the model's flat buffer does.
+/// Averages this rank's shard of the gradients over all ranks. `shard` is what this rank updates of
+/// the model's `divisions`, as ranges of the flat buffers. In stage 2 the reducer keeps the shard's
+/// gradients, in stage 1 the model's flat buffer does.
 pub(super) fn owner_reducer<T: Stored>(
     params: &Params,
     replicas: &Replicas,
-    groups: &[FlatGroup],
+    divisions: &[Division],
     shard: &[Range<usize>],
     config: &ZeroConfig,
 ) -> Arc<Reducer<T>> {
@@ -35,7 +35,7 @@ pub(super) fn owner_reducer<T: Stored>(
     let kept = (config.stage == Stage::Two).then(|| shard.iter().map(Range::len).sum());
     let reduction = OwnerReduce {
         replicas: replicas.clone(),
-        groups: groups.to_vec(),
+        divisions: divisions.to_vec(),
         shard: shard.to_vec(),
         ranges,
     };
@@ -49,8 +49,8 @@ pub(super) fn owner_reducer<T: Stored>(
 /// Reduces each slice of a bucket to its owner.
 struct OwnerReduce {
     replicas: Replicas,
-    groups: Vec<FlatGroup>,
-    /// This rank's range of each group, as offsets in the flat buffers.
+    divisions: Vec<Division>,
+    /// What this rank updates, as ranges of the flat buffers.
     shard: Vec<Range<usize>>,
     /// Each bucket's range of the flat buffers.
     ranges: Vec<Range<usize>>,
@@ -61,15 +61,15 @@ impl<T: Stored> Reduction<T> for OwnerReduce {
     /// Sends each owner its slice of the gradients of one bucket.
     fn start(&self, params: &Params, step: &mut Averaging<T>, bucket: usize) -> comm::Result<()> {
         let range = self.ranges[bucket].clone();
-        let group = self.groups.iter().find(|group| group.whole().contains(&range.start));
-        let comm = self.replicas.of(group.is_some_and(|group| group.expert));
+        let here = |division: &&Division| division.whole().contains(&range.start);
+        let comm = self.replicas.of(self.divisions.iter().find(here).is_some_and(Division::expert));
         if comm.size() == 1 && !step.keeps_shard() {
             return Ok(()); // the flat buffer has the average already
         }
         let flat = || params.stored_gradients::<T>()[range.clone()].to_vec();
         let mut gradients = step.take(bucket).unwrap_or_else(flat);
         let owners: Vec<_> =
-            group.into_iter().flat_map(|group| group.owners(range.clone())).collect();
+            self.divisions.iter().flat_map(|division| division.owners(&range)).collect();
         // From the bucket's end to its start, so that splitting off a slice copies only that slice.
         for (owner, owned) in owners.into_iter().rev() {
             let slice = match owned.start - range.start {
@@ -95,12 +95,12 @@ impl<T: Stored> Reduction<T> for OwnerReduce {
         _seen: Averaged,
     ) {
         let is_here = |owned: &Range<usize>| owned.start <= range.start && range.end <= owned.end;
-        let Some(group) = self.shard.iter().position(is_here) else {
+        let Some(number) = self.shard.iter().position(is_here) else {
             return;
         };
         if step.keeps_shard() {
-            let earlier_groups: usize = self.shard[..group].iter().map(Range::len).sum();
-            step.keep(earlier_groups + range.start - self.shard[group].start, &mean);
+            let earlier: usize = self.shard[..number].iter().map(Range::len).sum();
+            step.keep(earlier + range.start - self.shard[number].start, &mean);
         } else {
             params.stored_gradients::<T>()[range].copy_from_slice(&mean);
         }

@@ -2,20 +2,21 @@
 //! stages 1 and 2 a shard.
 //!
 //! Each parameter group is one long vector that is cut into equal ranges, one per rank
-//! ([`FlatGroup`]). A rank has the optimizer's state of its ranges only. It gets the averaged
-//! gradients of those ranges and updates them. Then the ranks gather all ranges. This gather is the
-//! other half of an all-reduce: it carries parameters where DDP's carries gradients. So sharding
-//! the optimizer sends no additional bytes.
+//! ([`FlatGroup`](crate::parallel::partition::FlatGroup)). With Muon, hidden matrices go to ranks
+//! as wholes. A rank has the optimizer's state of its ranges only. It gets the averaged gradients
+//! of those ranges and updates them. Then the ranks gather all ranges. This gather is the other
+//! half of an all-reduce: it carries parameters where DDP's carries gradients. So sharding the
+//! optimizer sends no additional bytes.
 
+use super::division::Division;
 use super::engine::{Each, StageEngine, Visit, add_copies, counted, scale};
 use super::reduce::owner_reducer;
 use super::{Averaged, MemoryUsage, Stage, ZeroConfig};
 use crate::comm::{Comm, Reduce};
 use crate::memory::zeros;
-use crate::optim::{AdamW, Fragment, InitialValues, StoredBytes};
+use crate::optim::{AdamW, Fragment, Gathered, InitialValues, Muon, Optimizer, StoredBytes};
 use crate::parallel::buckets::Reducer;
 use crate::parallel::ddp::all_reducer;
-use crate::parallel::partition::FlatGroup;
 use crate::parallel::{Replicas, sharded_norm};
 use crate::tensor::stored::widen;
 use crate::tensor::{Copies, Listener, Params, Storage, Stored};
@@ -30,11 +31,11 @@ pub(super) struct Replicated<V: Stored, G: Stored> {
     replicas: Replicas,
     stage: Stage,
     add_tied: bool,
-    groups: Vec<FlatGroup>,
-    /// This rank's range of each group, as offsets in the flat buffers.
+    divisions: Vec<Division>,
+    /// What this rank updates, as ranges of the flat buffers.
     shard: Vec<Range<usize>>,
-    /// One optimizer per group, for this rank's range of it.
-    optimizers: Vec<AdamW>,
+    /// One optimizer for each range.
+    optimizers: Vec<Optimizer>,
     reducer: Arc<Reducer<G>>,
     _listener: Listener,
     _values: PhantomData<V>,
@@ -47,43 +48,50 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
         config: &ZeroConfig,
         begin: InitialValues,
     ) -> Result<Replicated<V, G>> {
-        let groups = FlatGroup::all(params, |expert| replicas.of(expert).size());
+        let divisions = Division::all(params, replicas, config.muon.is_some());
         let mut values: Vec<V> = zeros(params.numel());
         for spec in params.specs() {
             V::change(&mut values[spec.range()], |out| begin(spec, 0..spec.numel(), out));
         }
         if config.stage > Stage::Ddp {
             // Room for the padding: the gather of equal ranges needs it.
-            values.reserve_exact(
-                groups.iter().map(|group| group.flat.padded() - group.flat.numel).sum(),
-            );
+            let padding = |division: &Division| division.padded() - division.whole().len();
+            values.reserve_exact(divisions.iter().map(padding).sum());
         }
         params.set_values(Storage::Local(V::numbers(values)));
         if config.stage < Stage::Two {
             params.set_gradients(Storage::Local(G::numbers(zeros(params.numel()))));
         }
-        let updated = |group: &FlatGroup| match config.stage {
-            Stage::Ddp => group.whole(),
-            _ => group.range(replicas.of(group.expert).rank()),
+        let updated = |division: &Division| match config.stage {
+            Stage::Ddp => vec![division.whole()],
+            _ => division.held(replicas.of(division.expert()).rank()),
         };
-        let shard: Vec<Range<usize>> = groups.iter().map(updated).collect();
+        let shard: Vec<Range<usize>> = divisions.iter().flat_map(updated).collect();
         let reducer = match config.stage {
             Stage::Ddp => {
                 let ZeroConfig { reduce_bucket, overlap, algorithm, .. } = *config;
                 all_reducer(params, replicas, reduce_bucket, overlap, algorithm)
             }
-            _ => owner_reducer(params, replicas, &groups, &shard, config),
+            _ => owner_reducer(params, replicas, &divisions, &shard, config),
         };
         let optimizer = |range: &Range<usize>| {
             let fragments = Fragment::of_range(params.specs(), range.clone());
-            AdamW::sharded::<V>(config.adamw, fragments, begin, config.offload.as_ref())
+            let offload = config.offload.as_ref();
+            let hidden = fragments.first().is_some_and(|first| first.spec.is_hidden_matrix());
+            match config.muon.filter(|_| hidden) {
+                Some(muon) => {
+                    Muon::sharded::<V>(muon, fragments, begin, offload).map(Optimizer::Muon)
+                }
+                None => AdamW::sharded::<V>(config.adamw, fragments, begin, offload)
+                    .map(Optimizer::AdamW),
+            }
         };
         Ok(Replicated {
             params: params.clone(),
             replicas: replicas.clone(),
             stage: config.stage,
             add_tied: config.add_tied,
-            groups,
+            divisions,
             optimizers: shard.iter().map(optimizer).collect::<Result<_>>()?,
             shard,
             _listener: reducer.listen(params),
@@ -92,7 +100,13 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
         })
     }
 
-    /// Calls `work` with the averaged gradients of this rank's shard, group by group.
+    /// Whether a range of the shard is of experts.
+    fn is_expert(&self, range: &Range<usize>) -> bool {
+        let here = |division: &&Division| division.whole().contains(&range.start);
+        self.divisions.iter().find(here).is_some_and(Division::expert)
+    }
+
+    /// Calls `work` with the averaged gradients of this rank's shard, range by range.
     fn with_gradients<R>(&self, work: impl FnOnce(Vec<&mut [G]>) -> R) -> R {
         let mut step = self.reducer.step();
         let keeps_shard = step.keeps_shard();
@@ -104,15 +118,15 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
             &mut flat[..]
         };
         let mut end = 0;
-        let of_group = |range: &Range<usize>| {
+        let of_range = |range: &Range<usize>| {
             // A shard that is kept without the rest has no gaps.
             let skipped = if keeps_shard { 0 } else { range.start - end };
-            let (group, after) = std::mem::take(&mut rest)[skipped..].split_at_mut(range.len());
+            let (here, after) = std::mem::take(&mut rest)[skipped..].split_at_mut(range.len());
             rest = after;
             end = range.end;
-            group
+            here
         };
-        work(self.shard.iter().map(of_group).collect())
+        work(self.shard.iter().map(of_range).collect())
     }
 }
 
@@ -132,7 +146,7 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
         if let Some(factor) = self.replicas.expert_factor() {
             self.with_gradients(|gradients| {
                 let of_experts =
-                    self.groups.iter().zip(gradients).filter(|(group, _)| group.expert);
+                    self.shard.iter().zip(gradients).filter(|(range, _)| self.is_expert(range));
                 of_experts.for_each(|(_, gradients)| scale(gradients, factor));
             });
         }
@@ -141,8 +155,8 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
 
     fn add_copies(&mut self, tensor: &Comm) -> Result<()> {
         self.with_gradients(|gradients| {
-            for (adamw, group) in self.optimizers.iter().zip(gradients) {
-                add_copies(tensor, adamw, group)?;
+            for (optimizer, gradients) in self.optimizers.iter().zip(gradients) {
+                add_copies(tensor, optimizer, gradients)?;
             }
             Ok(())
         })
@@ -169,22 +183,25 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
         self.with_gradients(|gradients| {
             // In stage 0 ranks with different experts hold the same of everything else.
             let first = self.replicas.experts().is_none_or(|experts| experts.rank() == 0);
-            let counts = |group: &FlatGroup| first || group.expert || self.stage > Stage::Ddp;
-            let groups = self.groups.iter().zip(&self.optimizers).zip(&gradients);
-            let counted: Vec<&[G]> = groups
-                .filter(|((group, _), _)| counts(group))
-                .flat_map(|((_, adamw), gradients)| counted(adamw, gradients))
+            let counts =
+                |range: &Range<usize>| first || self.stage > Stage::Ddp || self.is_expert(range);
+            let ranges = self.shard.iter().zip(&self.optimizers).zip(&gradients);
+            let counted: Vec<&[G]> = ranges
+                .filter(|((range, _), _)| counts(range))
+                .flat_map(|((_, optimizer), gradients)| counted(optimizer, gradients))
                 .collect();
             sharded_norm(comms, &counted, numel)
         })
     }
 
-    fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
+    fn update(&mut self, lr: f64, scale: f32, gathered: &Gathered) -> Result<()> {
         let mut optimizers = std::mem::take(&mut self.optimizers);
         let updated: Result<()> = self.with_gradients(|gradients| {
             let mut values = self.params.stored_values_mut::<V>();
-            for ((adamw, range), group) in optimizers.iter_mut().zip(&self.shard).zip(gradients) {
-                adamw.update(&mut values[range.clone()], group, lr, scale)?;
+            let ranges = optimizers.iter_mut().zip(&self.shard).zip(gradients);
+            for ((optimizer, range), gradients) in ranges {
+                let values = &mut values[range.clone()];
+                optimizer.update(values, gradients, lr, scale, gathered)?;
             }
             Ok(())
         });
@@ -195,15 +212,15 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
 
     fn visit(&mut self, each: &mut Visit) -> Result<()> {
         let mut values = self.params.stored_values_mut::<V>();
-        for (adamw, range) in self.optimizers.iter_mut().zip(&self.shard) {
-            adamw.visit(&mut values[range.clone()], &mut *each)?;
+        for (optimizer, range) in self.optimizers.iter_mut().zip(&self.shard) {
+            optimizer.visit(&mut values[range.clone()], &mut *each)?;
         }
         Ok(())
     }
 
     fn all_gather_values(&mut self) -> Result<()> {
-        let updates_all = |group: &FlatGroup| self.replicas.of(group.expert).size() == 1;
-        if self.stage == Stage::Ddp || self.groups.iter().all(updates_all) {
+        let updates_all = |division: &Division| self.replicas.of(division.expert()).size() == 1;
+        if self.stage == Stage::Ddp || self.divisions.iter().all(updates_all) {
             return Ok(()); // every rank has updated all of them
         }
         let mut left = match self.params.set_values(Storage::Unallocated) {
@@ -213,32 +230,30 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
             _ => Vec::new(),
         };
         let mut in_flight = Vec::new();
-        // From the last group to the first, so that splitting off a group copies only that group.
-        for FlatGroup { start, flat, expert } in self.groups.iter().rev() {
-            let mut group = if *start == 0 {
-                std::mem::take(&mut left)
-            } else {
-                left.split_off(*start)
+        // From the last range to the first, so that splitting off a range copies only that range.
+        for division in self.divisions.iter().rev() {
+            let here = match division.whole().start {
+                0 => std::mem::take(&mut left),
+                start => left.split_off(start),
             };
-            group.resize(flat.padded(), V::zeroed());
-            let comm = self.replicas.of(*expert);
-            in_flight.push((flat.numel, comm.start_all_gather(group)?));
+            let comm = self.replicas.of(division.expert());
+            let packed = division.packed(here, comm.rank());
+            in_flight.push((division, comm.start_all_gather(packed)?));
         }
         let mut values = Vec::new();
-        for (numel, gather) in in_flight.into_iter().rev() {
-            let mut group = gather.wait()?;
-            group.truncate(numel);
+        for (division, gather) in in_flight.into_iter().rev() {
+            let here = division.unpacked(gather.wait()?);
             if values.is_empty() {
-                values = group
+                values = here
             } else {
-                values.extend_from_slice(&group)
+                values.extend_from_slice(&here)
             }
         }
         self.params.set_values(Storage::Local(V::numbers(values)));
         Ok(())
     }
 
-    fn optimizers(&mut self) -> &mut [AdamW] {
+    fn optimizers(&mut self) -> &mut [Optimizer] {
         &mut self.optimizers
     }
 
@@ -258,9 +273,9 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
     }
 
     fn volumes(&self, expert: bool) -> [usize; 2] {
-        let groups = self.groups.iter().filter(|group| group.expert == expert);
         let gathered = if self.stage > Stage::Ddp {
-            groups.map(|group| group.flat.numel).sum()
+            let divisions = self.divisions.iter().filter(|one| one.expert() == expert);
+            divisions.map(Division::gathered).sum()
         } else {
             0
         };
@@ -270,7 +285,7 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
     fn memory(&self) -> MemoryUsage {
         let step = self.reducer.step();
         let buffers = step.bytes();
-        let optimizer: StoredBytes = self.optimizers.iter().map(AdamW::bytes).sum();
+        let optimizer: StoredBytes = self.optimizers.iter().map(Optimizer::bytes).sum();
         MemoryUsage {
             parameters: self.params.value_bytes(),
             gradients: self.params.gradient_bytes() + step.shard_bytes(),

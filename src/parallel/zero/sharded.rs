@@ -10,11 +10,15 @@ use super::gather::Gatherer;
 use super::units::{Offsets, Unit, Units};
 use super::{Averaged, Event, EventKind, MemoryUsage, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
-use crate::optim::{AdamW, InitialValues, initial_store};
+use crate::optim::{
+    AdamW, Fragment, Gathered, InitialValues, Muon, Optimizer, StateStore, StoredBytes, Window,
+    Windowed, initial_store,
+};
 use crate::parallel::buckets::{Averaging, Reducer, Reduction, Slot, Target};
 use crate::parallel::{Replicas, sharded_norm};
 use crate::tensor::{Listener, Params, Spec, Storage, Stored};
 use anyhow::Result;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,7 +27,8 @@ pub(super) struct FullySharded<V: Stored, G: Stored> {
     params: Arc<Params>,
     gatherer: Arc<Gatherer<V>>,
     reducer: Arc<Reducer<G>>,
-    optimizer: AdamW,
+    /// AdamW of what is cut. With Muon, also that of this rank's own matrices, which follow.
+    optimizers: Vec<Optimizer>,
     replicas: Replicas,
     _listener: Listener,
 }
@@ -40,11 +45,19 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
             |expert| replicas.of(expert).size(),
             config.wrap,
             config.persistence_threshold,
+            config.muon.map(|_| replicas.all().rank()),
         ));
-        let fragments = units.fragments(|expert| replicas.of(expert).rank());
+        let [cut, owned] = units.fragments(|expert| replicas.of(expert).rank());
         let offload = config.offload.as_ref();
-        let values = initial_store::<V>(&fragments, begin, offload)?;
-        let optimizer = AdamW::sharded::<V>(config.adamw, fragments, begin, offload)?;
+        let all = [&cut[..], &owned].concat();
+        let all = all.into_iter().map(|one| (one.spec, one.elements, one.padding));
+        let values = initial_store::<V>(&Fragment::end_to_end(all), begin, offload)?;
+        let adamw = AdamW::sharded::<V>(config.adamw, cut, begin, offload)?;
+        let mut optimizers = vec![Optimizer::AdamW(adamw)];
+        if let Some(muon) = config.muon {
+            let muon = Muon::sharded::<V>(muon, owned, begin, offload)?;
+            optimizers.push(Optimizer::Muon(muon));
+        }
         // One bucket per unit.
         let sizes = units.units.iter().map(|unit| unit.numel).collect();
         let slot = |spec: &Arc<Spec>| {
@@ -52,7 +65,7 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
             Slot { bucket: unit, offset: in_unit }
         };
         let slots = params.specs().iter().map(slot).collect();
-        let shard = Some(units.shard_numel());
+        let shard = Some(units.shard_numel().iter().sum());
         let gatherer = Arc::new(Gatherer::new(replicas, units, values, config.prefetch_bucket));
         let reduction = ReduceScatter { replicas: replicas.clone(), gatherer: gatherer.clone() };
         let reducer = Reducer::new(sizes, slots, shard, config.overlap, reduction);
@@ -63,7 +76,7 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
             params: params.clone(),
             gatherer,
             reducer,
-            optimizer,
+            optimizers,
             replicas: replicas.clone(),
             _listener: listener,
         })
@@ -91,7 +104,7 @@ impl<V: Stored, G: Stored> Reduction<G> for ReduceScatter<V> {
             step.peak_bytes.max(step.bytes() + size_of::<G>() * (whole.len() + elements));
         let comm = self.replicas.of(unit.expert);
         let pending = comm.start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
-        let range = unit.start..unit.start + unit.shard;
+        let range = unit.start..unit.start + unit.cut;
         step.in_flight.push(Target { bucket: number, range }, elements, pending);
         Ok(())
     }
@@ -105,7 +118,10 @@ impl<V: Stored, G: Stored> Reduction<G> for ReduceScatter<V> {
         mean: Vec<G>,
         seen: Averaged,
     ) {
-        step.keep(range.start, &mean);
+        let (cut, owned) = mean.split_at(range.len());
+        step.keep(range.start, cut);
+        let mine = self.gatherer.units.units[unit].owned.clone();
+        step.keep(mine.start, &owned[..mine.len()]);
         let Averaged { start, end, .. } = seen;
         let event = Event { unit, kind: EventKind::ReduceScatter, start, end };
         self.gatherer.state().events.push(event);
@@ -130,26 +146,42 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
         if let Some(factor) = self.replicas.expert_factor() {
             let mut step = self.reducer.step();
             for unit in self.gatherer.units.units.iter().filter(|unit| unit.expert) {
-                scale(&mut step.shard()[unit.start..][..unit.shard], factor);
+                scale(&mut step.shard()[unit.start..][..unit.cut], factor);
             }
         }
         averaged
     }
 
     fn add_copies(&mut self, tensor: &Comm) -> Result<()> {
-        add_copies(tensor, &self.optimizer, self.reducer.step().shard())
+        let mut step = self.reducer.step();
+        let parts = self.gatherer.units.parts(step.shard());
+        for (optimizer, gradients) in self.optimizers.iter().zip(parts) {
+            add_copies(tensor, optimizer, gradients)?;
+        }
+        Ok(())
     }
 
     fn norm(&self, comms: &[&Comm], numel: usize) -> Result<f64> {
-        sharded_norm(comms, &counted(&self.optimizer, self.reducer.step().shard()), numel)
+        let mut step = self.reducer.step();
+        let parts = self.gatherer.units.parts(step.shard());
+        let all = self.optimizers.iter().zip(&parts);
+        let counted: Vec<&[G]> =
+            all.flat_map(|(optimizer, gradients)| counted(optimizer, gradients)).collect();
+        sharded_norm(comms, &counted, numel)
     }
 
-    fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
-        let FullySharded { gatherer, reducer, optimizer, .. } = self;
+    fn update(&mut self, lr: f64, scale: f32, gathered: &Gathered) -> Result<()> {
+        let FullySharded { gatherer, reducer, optimizers, .. } = self;
         let mut step = reducer.step();
         let start = Instant::now();
         let mut state = gatherer.state();
-        optimizer.update(&mut state.values, step.shard(), lr, scale)?;
+        let parts = gatherer.units.parts(step.shard());
+        let mut at = 0;
+        for (optimizer, gradients) in optimizers.iter_mut().zip(parts) {
+            let mut values = Part { of: &mut state.values, at };
+            optimizer.update(&mut values, gradients, lr, scale, gathered)?;
+            at += gradients.len();
+        }
         let end = Instant::now();
         let event = |unit| Event { unit, kind: EventKind::Step, start, end };
         state.events.extend((0..gatherer.units.units.len()).map(event));
@@ -157,11 +189,17 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
     }
 
     fn visit(&mut self, each: &mut Visit) -> Result<()> {
-        self.optimizer.visit(&mut self.gatherer.state().values, each)
+        let FullySharded { gatherer, optimizers, .. } = self;
+        let mut state = gatherer.state();
+        let starts = [0, gatherer.units.shard_numel()[0]];
+        for (optimizer, at) in optimizers.iter_mut().zip(starts) {
+            optimizer.visit(&mut Part { of: &mut state.values, at }, &mut *each)?;
+        }
+        Ok(())
     }
 
-    fn optimizers(&mut self) -> &mut [AdamW] {
-        std::slice::from_mut(&mut self.optimizer)
+    fn optimizers(&mut self) -> &mut [Optimizer] {
+        &mut self.optimizers
     }
 
     fn open(&mut self) -> Result<()> {
@@ -178,14 +216,18 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
 
     fn volumes(&self, expert: bool) -> [usize; 2] {
         let gathered = self.gatherer.gathered_per_step(expert);
-        [gathered, self.reducer.reduced(&self.params, expert)]
+        let reduced = self.reducer.reduced(&self.params, expert);
+        // Owners' padding goes with every reduction of a unit.
+        let units = &self.gatherer.units.units;
+        let padding: usize = units.iter().map(|unit| unit.gathered() - unit.numel).sum();
+        [gathered, reduced + reduced / self.params.numel().max(1) * padding]
     }
 
     fn memory(&self) -> MemoryUsage {
         let step = self.reducer.step();
         let (gathered, peak_gathered) = self.gatherer.bytes();
         let parameters = self.gatherer.shard_bytes();
-        let optimizer = self.optimizer.bytes();
+        let optimizer: StoredBytes = self.optimizers.iter().map(Optimizer::bytes).sum();
         let whole = self.params.value_bytes();
         MemoryUsage {
             parameters: parameters.memory,
@@ -205,5 +247,17 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
 
     fn units(&self) -> &[Unit] {
         &self.gatherer.units.units
+    }
+}
+
+/// A store's numbers from an offset on.
+struct Part<'a, T> {
+    of: &'a mut StateStore<T>,
+    at: usize,
+}
+
+impl<T: Stored> Windowed<T> for Part<'_, T> {
+    fn window(&mut self, range: Range<usize>) -> Result<Window<'_, T>> {
+        self.of.window(self.at + range.start..self.at + range.end)
     }
 }

@@ -3,10 +3,14 @@
 //! Each parameter is sharded on its own, into ceil(numel / ranks) elements per rank ([`Sharded`]).
 //! A rank's shard of a unit is the shards of the unit's parameters, one after the other. A gather
 //! brings all ranks' shards, and `join` rearranges them into whole parameters.
+//!
+//! With Muon, a unit's hidden matrices belong to ranks as wholes ([`owners_by_unit`]). They follow
+//! what is cut. In a gather, all ranks' shards of a unit are as long as the fullest one; at rest
+//! each rank has its own matrices only.
 
 use crate::named::named;
 use crate::optim::Fragment;
-use crate::parallel::partition::Sharded;
+use crate::parallel::partition::{Sharded, owners_by_unit};
 use crate::tensor::stored::widen;
 use crate::tensor::{Spec, Stored};
 use std::ops::Range;
@@ -50,10 +54,14 @@ pub struct Unit {
     pub name: String,
     pub specs: Vec<Arc<Spec>>,
     pub numel: usize,
-    /// Elements of each rank's shard of the unit, padding included.
+    /// Elements of each rank's shard of the unit in a gather, padding included.
     pub shard: usize,
-    /// Offset of the unit's shard in a rank's shard of the model.
+    /// Those at the shard's start that are cut out of parameters, padding included.
+    pub cut: usize,
+    /// Offset of what is cut in a rank's shard of the model.
     pub start: usize,
+    /// This rank's own matrices in its shard of the model.
+    pub owned: Range<usize>,
     /// Whether it stays whole on every rank from the start of a step to its end.
     pub persistent: bool,
     /// Whether its parameters belong to experts.
@@ -62,15 +70,38 @@ pub struct Unit {
     pub ranks: usize,
 }
 
+impl Unit {
+    /// Elements that a gather of it carries. The few with which equal slices are filled up do not
+    /// count, those with which owners are do.
+    pub fn gathered(&self) -> usize {
+        let owned = |spec: &&Arc<Spec>| self.shard > self.cut && spec.is_hidden_matrix();
+        let matrices: usize = self.specs.iter().filter(owned).map(|spec| spec.numel()).sum();
+        self.numel - matrices + self.ranks * (self.shard - self.cut)
+    }
+}
+
 /// A parameter's unit, and its offsets there.
 #[derive(Clone, Copy)]
 pub(super) struct Offsets {
     pub unit: usize,
     /// Offset in the whole unit.
     pub in_unit: usize,
-    /// Offset in each rank's shard of the unit.
+    /// Offset in each rank's shard of the unit, or in its owner's.
     in_shard: usize,
     pub sharded: Sharded,
+    /// The rank that has all of it.
+    owner: Option<usize>,
+}
+
+impl Offsets {
+    /// `rank`'s elements, as offsets in the parameter.
+    pub fn range(self, rank: usize) -> Range<usize> {
+        match self.owner {
+            None => self.sharded.range(rank),
+            Some(owner) if owner == rank => 0..self.sharded.numel,
+            Some(_) => 0..0,
+        }
+    }
 }
 
 /// A model's units.
@@ -83,11 +114,13 @@ pub(super) struct Units {
 impl Units {
     /// Parameters of up to `threshold` elements form one persistent unit. `wrap` groups the others.
     /// `ranks` shard a parameter; those of experts, which may be others, have units of their own.
+    /// With `owner`, this rank's number, hidden matrices belong to ranks as wholes.
     pub fn new(
         specs: &[Arc<Spec>],
         ranks: impl Fn(bool) -> usize,
         wrap: Wrap,
         threshold: usize,
+        owner: Option<usize>,
     ) -> Units {
         let mut all = Units { units: Vec::new(), offsets: Vec::new() };
         for spec in specs {
@@ -109,7 +142,9 @@ impl Units {
                     specs: Vec::new(),
                     numel: 0,
                     shard: 0,
+                    cut: 0,
                     start: 0,
+                    owned: 0..0,
                     persistent,
                     expert,
                     ranks,
@@ -120,40 +155,90 @@ impl Units {
             all.offsets.push(Offsets {
                 unit: number,
                 in_unit: unit.numel,
-                in_shard: unit.shard,
+                in_shard: unit.cut,
                 sharded,
+                owner: None,
             });
             unit.specs.push(spec.clone());
             unit.numel += spec.numel();
-            unit.shard += sharded.shard_numel();
+            if owner.is_none() || !spec.is_hidden_matrix() {
+                unit.cut += sharded.shard_numel();
+            }
         }
         let mut start = 0;
         for unit in &mut all.units {
             unit.start = start;
-            start += unit.shard;
+            start += unit.cut;
+            unit.shard = unit.cut;
+        }
+        if let Some(rank) = owner {
+            all.give_matrices(rank, start);
         }
         all
+    }
+
+    /// Gives hidden matrices to ranks, of which this is number `rank`. In its shard of the model
+    /// its own follow from `start` on.
+    fn give_matrices(&mut self, rank: usize, mut start: usize) {
+        let hidden = |unit: &Unit| {
+            let specs = unit.specs.iter().filter(|spec| spec.is_hidden_matrix());
+            specs.cloned().collect::<Vec<_>>()
+        };
+        let matrices: Vec<Vec<Arc<Spec>>> = self.units.iter().map(hidden).collect();
+        let sizes = |specs: &Vec<Arc<Spec>>| specs.iter().map(|spec| spec.numel()).collect();
+        let sizes: Vec<Vec<usize>> = matrices.iter().map(sizes).collect();
+        let ranks = self.units.first().map_or(1, |unit| unit.ranks);
+        let owners = owners_by_unit(&sizes, ranks);
+        for ((unit, specs), owners) in self.units.iter_mut().zip(matrices).zip(owners) {
+            let mut held = vec![0; ranks];
+            for (spec, owner) in specs.iter().zip(owners) {
+                let offsets = &mut self.offsets[spec.index];
+                offsets.owner = Some(owner);
+                offsets.in_shard = unit.cut + held[owner];
+                held[owner] += spec.numel();
+            }
+            unit.owned = start..start + held[rank];
+            start += held[rank];
+            unit.shard = unit.cut + held.into_iter().max().unwrap_or(0);
+        }
     }
 
     pub fn offsets(&self, spec: &Spec) -> Offsets {
         self.offsets[spec.index]
     }
 
-    /// Elements of each rank's shard of the model, padding included.
-    pub fn shard_numel(&self) -> usize {
-        self.units.iter().map(|unit| unit.shard).sum()
+    /// Elements of this rank's shard of the model: what is cut, padding included, and then its own
+    /// matrices.
+    pub fn shard_numel(&self) -> [usize; 2] {
+        let cut = self.units.iter().map(|unit| unit.cut).sum();
+        [cut, self.units.iter().map(|unit| unit.owned.len()).sum()]
     }
 
-    /// The fragments of all parameters that a rank has, in the order of the units: `rank` is its
-    /// number among those that shard a parameter.
-    pub fn fragments(&self, rank: impl Fn(bool) -> usize) -> Vec<Fragment> {
+    /// What is cut and what is owned of a rank's shard of the model.
+    pub fn parts<'a, T>(&self, shard: &'a mut [T]) -> [&'a mut [T]; 2] {
+        let (cut, owned) = shard.split_at_mut(self.shard_numel()[0]);
+        [cut, owned]
+    }
+
+    /// The fragments of all parameters that a rank has: those that are cut, in the order of the
+    /// units, and then its own matrices. `rank` is its number among those that shard a parameter.
+    pub fn fragments(&self, rank: impl Fn(bool) -> usize) -> [Vec<Fragment>; 2] {
+        let specs = || self.units.iter().flat_map(|unit| &unit.specs);
         let fragment = |spec: &Arc<Spec>| {
-            let sharded = self.offsets(spec).sharded;
-            let elements = sharded.range(rank(spec.whole.part.is_expert()));
-            let padding = sharded.shard_numel() - elements.len();
+            let Offsets { sharded, owner, .. } = self.offsets(spec);
+            let elements = self.offsets(spec).range(rank(spec.whole.part.is_expert()));
+            let padding = match owner {
+                None => sharded.shard_numel() - elements.len(),
+                Some(_) => 0,
+            };
             (spec.clone(), elements, padding)
         };
-        Fragment::end_to_end(self.units.iter().flat_map(|unit| &unit.specs).map(fragment))
+        let is_cut = |spec: &&Arc<Spec>| self.offsets(spec).owner.is_none();
+        let is_mine = |spec: &&Arc<Spec>| self.offsets(spec).owner == Some(rank(false));
+        [
+            Fragment::end_to_end(specs().filter(is_cut).map(fragment)),
+            Fragment::end_to_end(specs().filter(is_mine).map(fragment)),
+        ]
     }
 
     /// Rearranges a unit's whole parameters into all ranks' shards.
@@ -176,9 +261,10 @@ impl Units {
     /// slice in the shards, and the slice's range in the whole unit.
     fn slices(&self, unit: &Unit, mut each: impl FnMut(usize, Range<usize>)) {
         for spec in &unit.specs {
-            let Offsets { in_unit, in_shard, sharded, .. } = self.offsets(spec);
+            let offsets = self.offsets(spec);
+            let Offsets { in_unit, in_shard, .. } = offsets;
             for rank in 0..unit.ranks {
-                let Range { start, end } = sharded.range(rank);
+                let Range { start, end } = offsets.range(rank);
                 each(rank * unit.shard + in_shard, in_unit + start..in_unit + end);
             }
         }
@@ -226,7 +312,7 @@ mod tests {
             params.declare(format!("p{i}"), &[numel], Init::Constant(0.0)).unwrap();
         }
         assert_eq!(params.numel(), 1_235_814_400);
-        let units = Units::new(params.specs(), |_| 8, Wrap::Blocks, 100_000).units;
+        let units = Units::new(params.specs(), |_| 8, Wrap::Blocks, 100_000, None).units;
         let persistent = units.iter().find(|unit| unit.persistent).unwrap();
         assert_eq!((persistent.numel, persistent.specs.len()), (67_584, 33));
     }
@@ -242,9 +328,9 @@ mod tests {
             for (i, &numel) in sizes.iter().enumerate() {
                 params.declare(format!("blocks.{}.p{i}", i / 3), &[numel], Init::Constant(0.0)).unwrap();
             }
-            let units = Units::new(params.specs(), |_| ranks, wrap, threshold);
+            let units = Units::new(params.specs(), |_| ranks, wrap, threshold, None);
             prop_assert_eq!(units.units.iter().map(|unit| unit.numel).sum::<usize>(), params.numel());
-            prop_assert_eq!(units.shard_numel(), sizes.iter().map(|numel| numel.div_ceil(ranks)).sum::<usize>());
+            prop_assert_eq!(units.shard_numel(), [sizes.iter().map(|numel| numel.div_ceil(ranks)).sum::<usize>(), 0]);
             for unit in &units.units {
                 let whole: Vec<f32> = (1..=unit.numel).map(|i| i as f32).collect();
                 let parts = units.cut(unit, &whole);

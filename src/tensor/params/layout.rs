@@ -1,5 +1,6 @@
 //! A parameter's description, and where all of them lie in the flat buffers.
 
+use crate::plan::Part;
 use crate::tensor::{Copies, Cut, Whole};
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,6 +36,15 @@ impl Spec {
     /// Whether weight decay applies: to matrices, not to gains and biases.
     pub fn decays(&self) -> bool {
         self.whole.shape.len() == 2
+    }
+
+    /// Whether it is a matrix inside of a block, as `blocks.0.qkv.weight`: those that Muon updates.
+    /// Tables of tokens and positions, the head, experts and vectors are not.
+    pub fn is_hidden_matrix(&self) -> bool {
+        let is_number = |word: &str| word.parse::<usize>().is_ok();
+        self.decays()
+            && self.whole.part == Part::Common
+            && self.whole.name.split('.').any(is_number)
     }
 
     /// Splits `elements` of the parameter into runs that are contiguous in its whole. Calls `each`
