@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use kit::flags::{StrategyFlag, positive};
+use kit::flags::{MuonFlags, StrategyFlag, positive};
 use kit::{Break, EvalFlags, LogFlags, RunFlags, TrainFlags, help};
 use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::error::BadInput;
@@ -26,6 +26,8 @@ pub struct Args {
     pub steps: Option<usize>,
     #[command(flatten)]
     pub train: TrainFlags,
+    #[command(flatten)]
+    pub muon: MuonFlags,
     #[command(flatten)]
     pub strategy: StrategyFlag,
     /// Stop the backward pass while the ranks average a bucket of gradients

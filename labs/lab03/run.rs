@@ -21,6 +21,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let strategy = args.strategy()?;
     args.train.take(&strategy);
     let config = args.train.resolve(strategy.data, args.steps, &corpus)?;
+    let config = args.muon.resolve(config)?;
     args.strategy.ensure_divides(&config.shape)?;
     // An evaluation without a training is the last one.
     let last = if args.eval_only { 0 } else { config.steps };
@@ -60,7 +61,8 @@ fn one_rank(lab: &Lab, comm: &Comm, checks: &mut Checks) -> Result<()> {
         return setup.begin(&ranks)?.whole(|gpt| evaluator.run(gpt, 0, &mut journal));
     }
 
-    let beside = compare_steps(comm, config, text, args.all_reduce)?;
+    let with_adamw = Config { muon: None, ..config.clone() }; // the lesson's optimizer
+    let beside = compare_steps(comm, &with_adamw, text, args.all_reduce)?;
     // The rounds of an algorithm add in an order of their own.
     let how = (&Strategy::data(config.ranks, Stage::Ddp), &zero);
     let by_ranks = args.all_reduce.is_none();

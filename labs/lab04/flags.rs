@@ -1,7 +1,7 @@
 //! lab04's flags.
 
 use clap::{ArgGroup, Parser, ValueEnum};
-use kit::flags::{Preset, StrategyFlag, is_positive, number, positive};
+use kit::flags::{MuonFlags, Preset, StrategyFlag, is_positive, number, positive};
 use kit::{EvalFlags, LogFlags, ModelFlags, RunFlags, TrainFlags, ZeroFlags, help};
 use shardlab::error::BadInput;
 use shardlab::parallel::zero::Stage;
@@ -40,6 +40,8 @@ pub struct Args {
     pub memory_limit: Option<f64>,
     #[command(flatten)]
     pub train: TrainFlags,
+    #[command(flatten)]
+    pub muon: MuonFlags,
     #[command(flatten)]
     pub eval: EvalFlags,
     #[command(flatten)]

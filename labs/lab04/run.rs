@@ -14,7 +14,7 @@ use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
-use shardlab::train::{self, Training};
+use shardlab::train::{self, Config, Training};
 
 /// Starts the ranks, and runs the lab on each.
 ///
@@ -34,6 +34,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let steps = args.steps.or(few);
     args.train.take(&strategy);
     let config = args.train.resolve(strategy.data, steps, &corpus)?;
+    let config = args.muon.resolve(config)?;
     args.strategy.ensure_divides(&config.shape)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     let mut zero = args.zero.resolve(&config)?;
@@ -107,7 +108,8 @@ fn one_rank(lab: &Lab, comm: &Comm, checks: &mut Checks) -> Result<()> {
         end = Some((journal, trained));
     } else {
         progress(comm, || "the lesson's version and the library's: 3 steps each".into());
-        beside = Some(compare_trainings(comm, config, &lab.corpus.train)?);
+        let with_adamw = Config { muon: None, ..config.clone() }; // the lesson's optimizer
+        beside = Some(compare_trainings(comm, &with_adamw, &lab.corpus.train)?);
         all = each_stage(lab, comm)?;
     }
     if comm.rank() != 0 {
@@ -195,7 +197,9 @@ fn measured(
 ) -> Result<Measured> {
     let losses = journal.records.iter().map(|record| record.loss).collect();
     let norm = journal.records[0].grad_norm;
-    Measured::look(comm, stage, &mut training.zero, losses, norm, journal.sent())
+    let updates = journal.records.iter().map(|record| record.dt - record.dtf - record.dtb);
+    let update = updates.fold(f64::INFINITY, f64::min);
+    Measured::look(comm, stage, &mut training.zero, losses, norm, (journal.sent(), update))
 }
 
 fn introduce(lab: &Lab) {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Parser;
-use kit::flags::{Preset, positive, read_strategy, without};
+use kit::flags::{MuonFlags, Preset, positive, read_strategy, without};
 use kit::{ModelFlags, RunFlags, TrainFlags, help};
 use shardlab::error::BadInput;
 use shardlab::model::Gpt;
@@ -47,6 +47,8 @@ pub struct Args {
     pub broken: Option<Break>,
     #[command(flatten)]
     pub train: TrainFlags,
+    #[command(flatten)]
+    pub muon: MuonFlags,
     #[command(flatten)]
     pub run: RunFlags,
 }

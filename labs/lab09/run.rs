@@ -43,7 +43,7 @@ pub fn run(mut args: Args) -> Result<()> {
     args.train.data.batch = Some(1);
     flags::small(&mut args.train.model);
     let corpus = args.train.data.corpus()?;
-    let config = args.train.resolve(1, Some(args.steps), &corpus)?;
+    let config = args.muon.resolve(args.train.resolve(1, Some(args.steps), &corpus)?)?;
     let config = Config { sampling: Sampling::Global, ..config };
     let jobs = || std::iter::once(&args.from).chain(&args.to);
     for strategy in jobs() {

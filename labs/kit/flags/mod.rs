@@ -1,13 +1,13 @@
 //! The flags of training labs, in groups. A lab flattens the groups that it supports, and clap
 //! refuses all other flags.
 //!
-//! Reading order: `model.rs`, `data.rs`, `optim.rs` and `precision.rs` define a step;
-//! [`TrainFlags`] makes a [`Config`] of them, and `preset.rs` names three runs. `comm.rs` has the
-//! flags about communication. `zero.rs` chooses the state that ranks shard, `strategy.rs` all of
-//! how ranks divide the job, and `twice.rs` refuses a flag that says the same; `orders.rs` has the
-//! orders of ranks and of a pipeline's passes. `eval.rs`, `log.rs` and `run.rs` choose a run's
-//! screens and files, and `shown.rs` refuses what `--show` would not read. `names.rs` says by which
-//! flag one sets what an error of the library names.
+//! Reading order: `model.rs`, `data.rs`, `optim.rs` and `precision.rs` define a step, and `muon.rs`
+//! in some labs; [`TrainFlags`] makes a [`Config`] of them, and `preset.rs` names three runs.
+//! `comm.rs` has the flags about communication. `zero.rs` chooses the state that ranks shard,
+//! `strategy.rs` all of how ranks divide the job, and `twice.rs` refuses a flag that says the same;
+//! `orders.rs` has the orders of ranks and of a pipeline's passes. `eval.rs`, `log.rs` and `run.rs`
+//! choose a run's screens and files, and `shown.rs` refuses what `--show` would not read.
+//! `names.rs` says by which flag one sets what an error of the library names.
 //!
 //! `arguments.rs` reads a command line, and `help.rs` has what `-h` and `--help` say of it.
 
@@ -18,6 +18,7 @@ mod eval;
 pub mod help;
 mod log;
 mod model;
+mod muon;
 mod names;
 mod optim;
 mod orders;
@@ -35,6 +36,7 @@ pub use data::DataFlags;
 pub use eval::{Due, EvalConfig, EvalFlags, characters};
 pub use log::LogFlags;
 pub use model::ModelFlags;
+pub use muon::{MuonFlags, Updates};
 pub use names::{explain, with_flags};
 pub use optim::OptimFlags;
 pub use orders::{Order, Slowest};
@@ -100,6 +102,7 @@ impl TrainFlags {
             steps,
             schedule,
             adamw,
+            muon: None,
             clip,
             dropout: self.model.dropout,
             auxiliary: Auxiliary::default(),

@@ -6,6 +6,7 @@ use crate::{Footprint, Resources};
 use shardlab::comm::{self, Comm};
 use shardlab::data::Corpus;
 use shardlab::launch;
+use shardlab::optim::MuonConfig;
 use shardlab::parallel::zero::{Stage, Volumes, Zero};
 use shardlab::plan::ModelShape;
 use shardlab::tensor::matmul::Way;
@@ -101,14 +102,40 @@ pub fn job(screen: &Screen, config: &Config, replica: &str) {
     );
     screen.say(screen.row("batch", &batch));
     let steps = format!(
-        "{}{dot}AdamW, lr {} to {}, warm-up {}",
+        "{}{dot}{}, lr {} to {}, warm-up {}",
         count(config.steps),
+        if config.muon.is_some() {
+            "Muon and AdamW"
+        } else {
+            "AdamW"
+        },
         schedule.lr,
         schedule.min_lr,
         schedule.warmup
     );
     screen.say(screen.row("steps", &steps));
+    muon(screen, config);
     precision(screen, config);
+}
+
+/// Prints how Muon updates the matrices of blocks, if it does.
+pub fn muon(screen: &Screen, config: &Config) {
+    let Some(MuonConfig { newton_schulz, scale, split_qkv, .. }) = config.muon else {
+        return;
+    };
+    let dot = screen.separator();
+    let text = format!(
+        "the matrices of blocks, {}{dot}{} steps of {}{dot}{}",
+        if split_qkv {
+            "q, k and v apart"
+        } else {
+            "q, k and v as one"
+        },
+        newton_schulz.coefficients().count(),
+        newton_schulz.name(),
+        scale.name(),
+    );
+    screen.say(screen.row("muon", &text));
 }
 
 /// Prints the types of numbers, if they are not all f32, and how this machine multiplies them.

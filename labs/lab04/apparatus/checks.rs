@@ -109,6 +109,18 @@ pub fn check_memory(
             "a formula is off",
         );
     }
+    if job.muons > 0 {
+        let whole = |one: &Measured| {
+            let copies = if one.stage == Stage::Ddp { job.ranks as u64 } else { 1 };
+            one.owned.iter().sum::<u64>() == copies * job.muons
+        };
+        checks.check_all(
+            all.iter().filter(|one| whole(one)).count(),
+            all.len(),
+            "every matrix is whole on one rank, or on all in stage 0",
+            "a matrix is nobody's, or has several owners",
+        );
+    }
     if let Some(limit) = limit {
         let held = all.iter().map(|one| &one.held);
         let held = held.map(|held| held.parameters + held.gradients + held.optimizer);
@@ -139,7 +151,18 @@ mod tests {
     fn measured(losses: Vec<f64>, norms: Vec<f64>, hash: u64) -> Measured {
         let stage = Stage::One;
         let held = MemoryUsage::default();
-        Measured { stage, losses, hash, norms, held, sent: 0.0, formula: 0.0 }
+        let (owned, update) = (vec![0], 0.0);
+        Measured {
+            stage,
+            losses,
+            hash,
+            norms,
+            held,
+            sent: 0.0,
+            formula: 0.0,
+            owned,
+            update,
+        }
     }
 
     fn failures(check: impl FnOnce(&mut Checks, &Screen)) -> usize {

@@ -3,6 +3,7 @@
 use super::holdings::drawing;
 use super::job::Job;
 use super::measured::{Measured, agree};
+use super::owners::owned;
 use super::polaris::on_polaris;
 use super::stages::by_stage;
 use kit::report;
@@ -15,9 +16,10 @@ use shardlab::plan::{BytesEach, zero_volumes};
 pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
     let psi = if screen.ascii { "P" } else { "Ψ" };
     let mark = |measured, predicted| screen.verdict(agree(measured, predicted));
-    let BytesEach { parameter, gradient, optimizer } = job.bytes_each();
+    let BytesEach { parameter, gradient, .. } = job.bytes_each();
     let mixed = parameter != gradient;
-    let wholes = [parameter, gradient, optimizer].map(|bytes| (bytes * job.numel) as f64);
+    let wholes = job.holds(Stage::Ddp, job.muons).map(|bytes| bytes as f64);
+    let each = [parameter as f64, gradient as f64, job.optimizer_mean()];
     let most = wholes.into_iter().fold(0.0, f64::max);
     let column = |measured: &Measured| {
         let stage = measured.stage.number();
@@ -28,23 +30,22 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
         let mut cells: Vec<String> = held.map(cell).collect();
         let (holds, predicted) = measured.holds(job);
         cells.push(format!("{} {}", bytes_decimal(holds), mark(holds, predicted)));
-        let whole = [(3, parameter), (2, gradient), (1, optimizer)];
-        let whole: u64 = whole
-            .into_iter()
-            .filter(|&(from, _)| stage < from)
-            .map(|(_, bytes)| bytes)
-            .sum();
-        let terms = [(whole, ""), (parameter + gradient + optimizer - whole, "/n")];
-        let terms = terms.into_iter().filter(|&(bytes, _)| bytes > 0);
-        let terms: Vec<String> = terms.map(|(bytes, per)| format!("{bytes} {psi}{per}")).collect();
+        let whole = [3, 2, 1].into_iter().zip(each).filter(|&(from, _)| stage < from);
+        let whole: f64 = whole.map(|(_, bytes)| bytes).sum();
+        let terms = [(whole, ""), (each.iter().sum::<f64>() - whole, "/n")];
+        let terms = terms.into_iter().filter(|&(bytes, _)| bytes > 0.0);
+        // Tenths, where Muon's state is smaller than AdamW's.
+        let term =
+            |(bytes, per): (f64, &str)| format!("{} {psi}{per}", (bytes * 10.0).round() / 10.0);
+        let terms: Vec<String> = terms.map(term).collect();
         cells.push(terms.join(" + "));
         cells.extend(job.offloaded.map(|_| bytes_decimal(measured.offloaded() as f64)));
         cells.push(bytes_decimal(measured.held.peak_buffers as f64));
         cells.push(bytes_decimal(measured.in_all(job)));
         let volumes = zero_volumes(stage, job.micro_steps as u64);
         // In numbers, or where they have several sizes in bytes per parameter.
-        let each = if mixed { 1 } else { parameter };
-        let numbers = measured.sent / (job.numel * each) as f64;
+        let unit = if mixed { 1 } else { parameter };
+        let numbers = measured.sent / (job.numel * unit) as f64;
         let formula = match stage {
             _ if !mixed => volumes.total(),
             0 => gradient * volumes.total(),
@@ -115,7 +116,9 @@ pub fn show(screen: &Screen, all: &[Measured], job: &Job, pictures: bool) {
         screen.say(format!("\n{}", drawing(screen, measured, job)));
     }
     screen.say(format!("\n{}\n{}", compared(screen, all, job), legend(screen, job)));
-    if all.len() > 1 {
+    if job.muons > 0 {
+        screen.say(format!("\n{}", owned(screen, all, job)));
+    } else if all.len() > 1 {
         screen.say(format!("\n{}", on_polaris(screen)));
     }
 }

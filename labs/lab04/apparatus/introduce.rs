@@ -3,7 +3,7 @@
 use super::job::Job;
 use super::stages::sharded;
 use kit::report;
-use kit::show::{Screen, only_if, thousands};
+use kit::show::{Screen, only_if, significant, thousands};
 use shardlab::data::Corpus;
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::BytesEach;
@@ -15,10 +15,12 @@ fn stores(screen: &Screen, job: &Job) -> String {
     let BytesEach { parameter, gradient, optimizer } = job.bytes_each();
     let psi = if screen.ascii { "P" } else { "Ψ" };
     let master = only_if(job.precision == Precision::Bf16, ", with an f32 master copy");
+    let muon = job.bytes_of_muon().optimizer;
+    let muon = only_if(job.muons > 0, format!(", {muon} for Muon"));
+    let all = significant((parameter + gradient) as f64 + job.optimizer_mean(), 3);
     format!(
-        "{}: {parameter} bytes per parameter, {gradient} per gradient, {optimizer} for AdamW{master}: {} {psi} in all",
+        "{}: {parameter} bytes per parameter, {gradient} per gradient, {optimizer} for AdamW{muon}{master}: {all} {psi} in all",
         job.precision.name(),
-        parameter + gradient + optimizer
     )
 }
 
@@ -48,6 +50,7 @@ pub fn introduce(
     screen.say(screen.row("model", &model));
     screen.say(screen.row("steps", &format!("{steps}{dot}{tokens} tokens per step{accum}")));
     screen.say(screen.row("stores", &stores(screen, job)));
+    report::muon(screen, config);
     report::precision(screen, config);
     for stage in Stage::ALL.into_iter().filter(|stage| !stages.contains(stage)) {
         let words = format!("stage {} does not fit into --memory-limit", stage.number());

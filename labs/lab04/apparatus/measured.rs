@@ -4,7 +4,6 @@ use super::job::Job;
 use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::parallel::zero::{MemoryUsage, Stage, Zero};
-use shardlab::plan::zero_memory;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A short training with one stage.
@@ -22,18 +21,22 @@ pub struct Measured {
     pub sent: f64,
     /// Bytes that a rank sends per step, by what the step reduced and gathered.
     pub formula: f64,
+    /// Elements of the matrices that each rank updates with Muon, in rank order.
+    pub owned: Vec<u64>,
+    /// Seconds that remained of the fastest step beside its passes: those of the optimizer.
+    pub update: f64,
 }
 
 impl Measured {
-    /// Looks at a training after its last step, which sent `sent` bytes. All ranks call it. `norm`
-    /// is the first step's.
+    /// Looks at a training after its last step, which sent `sent` bytes, and whose fastest update
+    /// took `update` seconds. All ranks call it. `norm` is the first step's.
     pub fn look(
         comm: &Comm,
         stage: Stage,
         zero: &mut Zero,
         mut losses: Vec<f64>,
         norm: f64,
-        sent: u64,
+        (sent, update): (u64, f64),
     ) -> Result<Measured> {
         comm.all_reduce(&mut losses, Reduce::Mean)?;
         let sent = comm.reduced(sent as f64, Reduce::Mean)?;
@@ -41,13 +44,30 @@ impl Measured {
         let hash = hash(zero)?;
         let held = zero.memory();
         let formula = zero.bytes_a_step();
-        Ok(Measured { stage, losses, hash, norms, held, sent, formula })
+        let mut owned = 0;
+        zero.fragments(|fragment, elements, state| {
+            if state.exp_avg_sq.len() < state.exp_avg.len() && fragment.spec.is_hidden_matrix() {
+                owned += elements.len() as u64;
+            }
+        })?;
+        let owned = comm.gathered(&[owned])?;
+        Ok(Measured {
+            stage,
+            losses,
+            hash,
+            norms,
+            held,
+            sent,
+            formula,
+            owned,
+            update,
+        })
     }
 
     /// Parameters, gradients and optimizer state, in memory or offloaded: measured bytes, and bytes
     /// by the formula.
     pub fn beside_formula(&self, job: &Job) -> [(&'static str, f64, f64); 3] {
-        let plan = zero_memory(self.stage.number(), job.numel, job.ranks as u64, job.bytes_each());
+        let plan = job.holds(self.stage, self.owned.first().copied().unwrap_or(0));
         let parameters = self.held.parameters + self.held.parameters_offloaded;
         let optimizer = self.held.optimizer + self.held.optimizer_offloaded;
         [

@@ -9,7 +9,7 @@
 //! - one stage: `training.rs`, `measured.rs` (what it held and sent), `holdings.rs` (drawn)
 //! - computed steps: `ring.rs` (a collective), `computed.rs` (a step), `timeline.rs` (drawn),
 //!   `polaris.rs` (on a real network)
-//! - all stages: `comparison.rs`, `checks.rs`
+//! - all stages: `owners.rs` (Muon's matrices), `comparison.rs`, `checks.rs`
 //! - `padding.rs` (padding, recorded on the wrong rank)
 
 pub mod checks;
@@ -21,6 +21,7 @@ mod job;
 mod lab;
 pub mod limit;
 mod measured;
+mod owners;
 mod padding;
 mod polaris;
 mod ring;
