@@ -11,6 +11,7 @@ use kit::{
     report,
 };
 use shardlab::comm::Comm;
+use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
@@ -53,6 +54,10 @@ pub fn run(mut args: Args) -> Result<()> {
         return Ok(());
     }
     let tiles = args.zero.tiles(config.shape.embd)?;
+    if tiles > 1 && config.muon.is_some() {
+        let what = format!("--optimizer muon needs whole matrices, and --tiles {tiles} cuts them");
+        return Err(BadInput::new(what, "leave --tiles out").into());
+    }
     let fitting = limit::within(args.memory_limit.map(|mb| mb * 1e6), alone, &config, &zero)?;
     let stages = match alone {
         Some(stage) => vec![stage],

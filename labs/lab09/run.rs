@@ -132,9 +132,10 @@ fn one_rank(lab: &Lab, world: &Comm, checks: &mut Checks) -> Result<()> {
     let steps = args.save_after + 1..=args.steps;
     run.screen
         .say(apparatus::losses(&run.screen, steps, &args.from, &first, &resumed));
-    // Slices of tensor ranks do not follow each other, pipeline ranks have other parameters, and
-    // without ZeRO nobody has slices.
-    let beside = if job::slices_follow_each_other(&args.from) {
+    // Slices of tensor ranks do not follow each other, pipeline ranks have other parameters, without
+    // ZeRO nobody has slices, and Muon's matrices are whole.
+    let slices = job::slices_follow_each_other(&args.from) && lab.config.muon.is_none();
+    let beside = if slices {
         progress(world, || "the lesson's parameters and slices".into());
         let old = files(&first, args.from.ranks())?;
         let mut new = Vec::new();
@@ -250,6 +251,7 @@ fn introduce(lab: &Lab) {
         thousands(shape.parameters())
     );
     run.row("model", &model);
+    kit::report::muon(&run.screen, config);
     let batch = format!("{} sequences per step, the same for any number of ranks", lab.sequences);
     run.row("batch", &batch);
     let ranks = |job: &Strategy| format!("{job} ({})", counted(job.ranks(), "rank", "ranks"));

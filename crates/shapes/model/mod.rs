@@ -274,6 +274,16 @@ impl ModelShape {
         self.count(|dims| dims.len() == 1)
     }
 
+    /// Parameters in the matrices of blocks, without experts': those that Muon updates.
+    pub fn hidden(&self) -> u64 {
+        let of_block = |layer| {
+            let all = self.block_parameters(layer).into_iter();
+            let hidden = all.filter(|one| one.columns.is_some() && !one.part.is_expert());
+            hidden.map(|one| one.numel()).sum::<u64>()
+        };
+        (0..self.layers).map(of_block).sum()
+    }
+
     fn count(&self, counts: fn(&[usize]) -> bool) -> (usize, u64) {
         let all = self.named();
         let found = all.iter().filter(|(_, dims)| counts(dims));

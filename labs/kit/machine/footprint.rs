@@ -47,8 +47,13 @@ impl<'a> Footprint<'a> {
         let numel = config.shape.parameters();
         let state = if in_files { zero_memory_offloaded } else { zero_memory };
         let each = precision.bytes_each(reduce);
-        let [parameters, gradients, optimizer] =
+        let [parameters, gradients, mut optimizer] =
             state(stage.number(), numel, config.ranks as u64, each);
+        if config.muon.is_some() && !in_files {
+            // Its matrices have one moment.
+            let owners = if stage >= Stage::One { config.ranks as u64 } else { 1 };
+            optimizer -= 4 * config.shape.hidden() / owners;
+        }
         let holds_all = stage < Stage::Three && precision == Precision::F32;
         let temporary = if holds_all { 0 } else { 4 * numel };
         (
@@ -109,6 +114,7 @@ impl<'a> Footprint<'a> {
             }
         };
         let optimizer = match precision {
+            _ if config.muon.is_some() => "moments: Muon's matrices have one, all else two",
             Precision::F32 => "two moments, 8 bytes per parameter",
             Precision::Bf16 => "two moments and the master, 12 bytes per parameter",
         };

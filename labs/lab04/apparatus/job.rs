@@ -26,17 +26,13 @@ pub struct Job {
 impl Job {
     pub fn of(config: &Config, zero: &ZeroConfig) -> Job {
         let numel = config.shape.parameters();
-        let in_block = |name: &str| name.split('.').any(|word| word.parse::<usize>().is_ok());
-        let named = config.shape.named().into_iter();
-        let matrices = named.filter(|(name, dims)| dims.len() == 2 && in_block(name));
-        let muons = matrices.map(|(_, dims)| dims.iter().product::<usize>() as u64).sum();
         let offloaded = zero.offload.as_ref().map(|offload| match offload {
             Offload::Host => "on the host",
             Offload::Files(_) => "in files",
         });
         Job {
             numel,
-            muons: if zero.muon.is_some() { muons } else { 0 },
+            muons: zero.muon.map_or(0, |_| config.shape.hidden()),
             ranks: config.ranks,
             micro_steps: config.grad_accum,
             precision: zero.precision,

@@ -1,10 +1,11 @@
 //! Which stages a rank has room for, and which models are too small for the formulas.
 
+use super::job::Job;
 use kit::show::bytes_decimal;
 use shardlab::error::BadInput;
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::{zero_memory, zero_memory_offloaded};
+use shardlab::plan::zero_memory_offloaded;
 use shardlab::train::Config;
 
 /// The stages in which one rank holds at most `limit` bytes of parameters, gradients and optimizer
@@ -18,12 +19,13 @@ pub fn within(
     let numel = config.shape.parameters();
     let ranks = config.ranks;
     let takes = |stage: Stage, ranks: usize| {
-        let plan = if zero.offload.is_some() {
-            zero_memory_offloaded
+        let bytes = if zero.offload.is_some() {
+            zero_memory_offloaded(stage.number(), numel, ranks as u64, zero.bytes_each())
         } else {
-            zero_memory
+            let job = Job { ranks, ..Job::of(config, zero) };
+            job.holds(stage, job.muons.div_ceil(ranks as u64))
         };
-        plan(stage.number(), numel, ranks as u64, zero.bytes_each()).iter().sum::<u64>() as f64
+        bytes.iter().sum::<u64>() as f64
     };
     let fits = |stage: &Stage| limit.is_none_or(|limit| takes(*stage, ranks) <= limit);
     let fitting: Vec<Stage> = Stage::ALL.into_iter().filter(fits).collect();
