@@ -138,6 +138,7 @@ impl Config {
             ("weight-decay", adamw.weight_decay.into()),
             ("beta1", adamw.beta1.into()),
             ("beta2", adamw.beta2.into()),
+            ("optimizer", if self.muon.is_some() { "muon" } else { "adamw" }.into()),
             ("clip", self.clip.into()),
             ("dropout", self.dropout.into()),
             ("dtype", self.precision.name().into()),
@@ -145,9 +146,8 @@ impl Config {
         ];
         if let Some(muon) = &self.muon {
             all.extend([
-                ("optimizer", "muon".into()),
                 ("muon-momentum", muon.momentum.into()),
-                ("newton-schulz", muon.newton_schulz.name().into()),
+                ("muon-steps", muon.newton_schulz.name().into()),
                 ("muon-scale", muon.scale.name().into()),
                 ("muon-qkv", if muon.split_qkv { "split" } else { "whole" }.into()),
             ]);

@@ -11,6 +11,7 @@ use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::Coordinates;
 use shardlab::model::{Auxiliary, Scope};
+use shardlab::optim::{MuonConfig, MuonScale, NewtonSchulz};
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::plan::Experts;
@@ -218,6 +219,7 @@ fn no_setting_is_left_out_of_the_comparison() {
     let (original, corpus) = config(2, |config| {
         let experts = Experts { count: 2, top_k: 1, normalized: false, ..Experts::default() };
         config.shape.experts = Some(Experts { ffn: 8, ..experts });
+        config.muon = Some(MuonConfig::default());
     });
     // A new field does not compile here. It needs an edit below, or a reason: the model's shape,
     // the seed and the number of ranks are the job's own, more steps are the same run, and no flag
@@ -238,15 +240,31 @@ fn no_setting_is_left_out_of_the_comparison() {
                 weight_decay: _,
                 bias_rate: _,
             },
+        // Its weight decay is AdamW's, and nobody chooses to leave Nesterov's look ahead out.
+        muon:
+            Some(MuonConfig {
+                momentum: _,
+                nesterov: _,
+                newton_schulz: _,
+                scale: _,
+                split_qkv: _,
+                weight_decay: _,
+            }),
         clip: _,
         dropout: _,
         auxiliary: Auxiliary { coefficient: _, scope: _, over_ranks: _, z: _ },
         precision: _,
         reduce: _,
         seed: _,
-    } = original;
+    } = original
+    else {
+        panic!("it has Muon")
+    };
     type Edit = fn(&mut Config);
-    let edits: [(Edit, &[&str]); 20] = [
+    fn muon(config: &mut Config, edit: fn(&mut MuonConfig)) {
+        edit(config.muon.as_mut().unwrap());
+    }
+    let edits: [(Edit, &[&str]); 25] = [
         (|c| c.sampling = Sampling::Seeds, &["sampler"]),
         (|c| c.batch += 1, &["batch", "global-batch"]),
         (|c| c.grad_accum += 1, &["global-batch", "grad-accum"]),
@@ -259,6 +277,17 @@ fn no_setting_is_left_out_of_the_comparison() {
         (|c| c.adamw.bias_rate *= 2.0, &["bias-rate"]),
         (|c| c.adamw.beta1 = 0.5, &["beta1"]),
         (|c| c.adamw.beta2 = 0.5, &["beta2"]),
+        (
+            |c| c.muon = None,
+            &["muon-momentum", "muon-qkv", "muon-scale", "muon-steps", "optimizer"],
+        ),
+        (|c| muon(c, |muon| muon.momentum = 0.5), &["muon-momentum"]),
+        (|c| muon(c, |muon| muon.split_qkv = false), &["muon-qkv"]),
+        (|c| muon(c, |muon| muon.scale = MuonScale::Original), &["muon-scale"]),
+        (
+            |c| muon(c, |muon| muon.newton_schulz = NewtonSchulz::DeepSeekV4),
+            &["muon-steps"],
+        ),
         (|c| c.clip *= 2.0, &["clip"]),
         (|c| c.dropout += 0.1, &["dropout"]),
         (|c| c.auxiliary.coefficient += 0.1, &["aux-loss"]),
@@ -275,7 +304,7 @@ fn no_setting_is_left_out_of_the_comparison() {
         edit(&mut edited);
         let edited = edited.settings(&corpus.train);
         let mut changed: Vec<&str> = settings.keys().map(String::as_str).collect();
-        changed.retain(|name| settings[*name] != edited[*name]);
+        changed.retain(|name| Some(&settings[*name]) != edited.get(*name)); // Muon's may be gone
         assert_eq!(changed, expected);
         compared.extend(changed);
     }

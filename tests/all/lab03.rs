@@ -141,6 +141,7 @@ fn other_jobs_pass_the_checks() {
         "--no-overlap --all",
         "--link 100us,1GB/s",
         "--dtype bf16 --reduce-dtype bf16 --ranks 3",
+        "--optimizer muon --ranks 3 --grad-accum 2",
         &format!("--log-all-ranks --ranks {ranks}"),
     ] {
         passes("lab03", &[&format!("{TINY} --steps 8 {flags}")]);

@@ -29,6 +29,9 @@ fn every_job_passes_the_checks() {
         // Without --offload stage 3 takes 109 kB on 4 ranks. With it only gradients are in memory.
         "--offload . --memory-limit 0.03 --steps 2",
         "--offload cpu --memory-limit 0.03 --steps 2",
+        "--optimizer muon --ranks 3 --dtype bf16 --grad-accum 2 --steps 3",
+        "--optimizer muon --muon-steps deepseek-v4 --muon-qkv whole --offload . --steps 2",
+        "--optimizer muon --muon-scale original --zero 3 --ranks 5 --steps 4 --lr 0.02",
     ] {
         passes("lab04", &[&format!("{SMALL} {flags}")]);
     }

@@ -1,11 +1,23 @@
 //! lab09 as its users start it: the files that it removes. `tests/screens/lab09.txt` has what it
 //! shows.
 
-use crate::suite::program::{failed, lab_in, succeeded};
+use crate::suite::program::{failed, lab_in, passes, succeeded};
 use shardlab::checkpoint::Claim;
 use shardlab::comm::Comm;
 
 const SMALL: &str = "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2";
+
+/// Matrices that had one owner are resumed with others, cut by tensor ranks, and in stages.
+#[test]
+fn muons_state_is_saved_and_resharded() {
+    passes(
+        "lab09",
+        &[
+            &format!("{SMALL} --optimizer muon"),
+            &format!("{SMALL} --optimizer muon --from tp=2 --to dp=3,zero=3"),
+        ],
+    );
+}
 
 /// A run removes what an earlier one left in its folder, and nothing else.
 #[test]

@@ -278,6 +278,11 @@ fn suite(comm: Comm) -> Result<()> {
     suite::zero::micro_steps_add_up(&comm, ranks <= 2)?;
     suite::zero::ranks_may_hold_nothing(&comm, ranks <= 2)?;
     suite::zero::a_model_begins_as_allocated(&comm)?;
+    suite::muon::owners_hold_whole_matrices(&comm)?;
+    suite::muon::owners_take_one_ranks_steps(&comm, ranks <= 2)?;
+    if ranks <= 2 {
+        suite::muon::tensor_ranks_take_one_ranks_step(&comm)?;
+    }
     if ranks > 1 {
         suite::pipeline::pipelines_train_what_one_rank_trains(&comm)?;
     }

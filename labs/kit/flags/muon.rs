@@ -36,7 +36,7 @@ pub struct MuonFlags {
     pub optimizer: Updates,
     /// Muon's steps towards an orthogonal matrix: Jordan's 5, or DeepSeek-V4's 10 [default: jordan]
     #[arg(long, value_parser = one_of::<NewtonSchulz>(), hide_short_help = true)]
-    pub newton_schulz: Option<NewtonSchulz>,
+    pub muon_steps: Option<NewtonSchulz>,
     /// How Muon's learning rate follows from a matrix's shape [default: match-rms-adamw]
     #[arg(long, value_parser = one_of::<MuonScale>(), hide_short_help = true)]
     pub muon_scale: Option<MuonScale>,
@@ -52,7 +52,7 @@ impl MuonFlags {
     /// If a flag is Muon's, and Muon is not chosen.
     pub fn resolve(&self, config: Config) -> Result<Config, BadInput> {
         let given = [
-            ("newton-schulz", self.newton_schulz.is_some()),
+            ("muon-steps", self.muon_steps.is_some()),
             ("muon-scale", self.muon_scale.is_some()),
             ("muon-qkv", self.muon_qkv.is_some()),
         ];
@@ -64,7 +64,7 @@ impl MuonFlags {
             }
             (Updates::AdamW, None) => None,
             (Updates::Muon, _) => Some(MuonConfig {
-                newton_schulz: self.newton_schulz.unwrap_or_default(),
+                newton_schulz: self.muon_steps.unwrap_or_default(),
                 scale: self.muon_scale.unwrap_or_default(),
                 split_qkv: self.muon_qkv.unwrap_or_default() == Qkv::Split,
                 weight_decay: config.adamw.weight_decay,

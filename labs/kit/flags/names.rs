@@ -5,7 +5,7 @@ use anyhow::Error;
 use shardlab::train::{Config, Diverged};
 
 /// Settings whose flag has the same name, with `-` for `_`.
-const SETTINGS: [&str; 42] = [
+const SETTINGS: [&str; 46] = [
     "aux_loss",
     "aux_over_ranks",
     "aux_scope",
@@ -33,7 +33,11 @@ const SETTINGS: [&str; 42] = [
     "lr_decay_steps",
     "micro_batches",
     "min_lr",
+    "muon_qkv",
+    "muon_scale",
+    "muon_steps",
     "offload",
+    "optimizer",
     "out",
     "ranks",
     "reduce_dtype",

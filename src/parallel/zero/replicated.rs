@@ -55,7 +55,10 @@ impl<V: Stored, G: Stored> Replicated<V, G> {
         }
         if config.stage > Stage::Ddp {
             // Room for the padding: the gather of equal ranges needs it.
-            let padding = |division: &Division| division.padded() - division.whole().len();
+            let padding = |division: &Division| match division {
+                Division::Cut(group) => group.flat.padded() - group.flat.numel,
+                Division::Owned(_) => 0, // it is packed into another buffer
+            };
             values.reserve_exact(divisions.iter().map(padding).sum());
         }
         params.set_values(Storage::Local(V::numbers(values)));
