@@ -26,20 +26,22 @@ def run(command, **environment):
     return done.stdout, int(done.stderr.split()[-1]) / 1024
 
 
-def lab03(binary, data, preset, ranks, steps, dtype, before=()):
+def lab03(binary, data, preset, ranks, steps, dtype, before=(), muon=False):
     """Tokens per second, memory and MFU. `before` are words before the program, such as `mpirun -n 2`."""
     with tempfile.TemporaryDirectory() as folder:
         metrics = pathlib.Path(folder) / "metrics.jsonl"
         _, memory = run([*before, binary, "--data", data, "--preset", preset, "--ranks", str(ranks), "--steps", str(steps),
-                         "--eval-iters", "1", "--dtype", dtype, "--out", folder, "--metrics", str(metrics)])
+                         "--eval-iters", "1", "--dtype", dtype, "--out", folder, "--metrics", str(metrics),
+                         *(["--optimizer", "muon", "--muon-qkv", "whole"] if muon else [])])
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     measured = lines[len(lines) // 5:]
     return statistics.median(l["tps"] for l in measured), memory, statistics.median(l["mfu"] for l in measured)
 
 
-def pytorch(data, shape, ranks, steps, dtype, before=()):
+def pytorch(data, shape, ranks, steps, dtype, before=(), muon=False):
     flags = [word for name, value in shape.items() for word in (f"--{name}", str(value))]
     flags += ["--bf16"] if dtype == "bf16" else []
+    flags += ["--muon"] if muon else []
     text, memory = run([*before, sys.executable, str(HERE / "peers/gpt_torch.py"), "--data", data, "--ranks", str(ranks), "--steps", str(steps),
                         "--warmup", str(steps // 5), "--eval_iters", "0", *flags], OMP_NUM_THREADS="1")
     # One process a rank; each about as large as the largest.
@@ -52,6 +54,7 @@ def main():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--only", help="a preset: baby or char")
     p.add_argument("--dtype", default="f32", choices=["f32", "bf16"], help="bf16: lab03's, and PyTorch's autocast")
+    p.add_argument("--muon", action="store_true", help="both with Muon, on every rank")
     p.add_argument("--dev", action="store_true", help="the dev profile, which may be built already")
     a = p.parse_args()
     import torch
@@ -69,9 +72,9 @@ def main():
             continue
         ours, theirs, wide = [], [], []
         for _ in range(a.rounds):
-            ours.append(lab03(binary, a.data, preset, ranks, steps, a.dtype))
-            theirs.append(pytorch(a.data, shape, ranks, steps, a.dtype))
-            wide.append(ours[-1] if a.dtype == "f32" else lab03(binary, a.data, preset, ranks, steps, "f32"))
+            ours.append(lab03(binary, a.data, preset, ranks, steps, a.dtype, muon=a.muon))
+            theirs.append(pytorch(a.data, shape, ranks, steps, a.dtype, muon=a.muon))
+            wide.append(ours[-1] if a.dtype == "f32" else lab03(binary, a.data, preset, ranks, steps, "f32", muon=a.muon))
         mid = lambda rows, i: statistics.median(row[i] for row in rows)
         ratio = statistics.median(o[0] / t[0] for o, t in zip(ours, theirs))
         own = statistics.median(o[0] / w[0] for o, w in zip(ours, wide))

@@ -132,8 +132,8 @@ fn one_rank(lab: &Lab, world: &Comm, checks: &mut Checks) -> Result<()> {
     let steps = args.save_after + 1..=args.steps;
     run.screen
         .say(apparatus::losses(&run.screen, steps, &args.from, &first, &resumed));
-    // Slices of tensor ranks do not follow each other, pipeline ranks have other parameters, without
-    // ZeRO nobody has slices, and Muon's matrices are whole.
+    // Slices of tensor ranks do not follow each other, pipeline ranks have other parameters,
+    // without ZeRO nobody has slices, and Muon's matrices are whole.
     let slices = job::slices_follow_each_other(&args.from) && lab.config.muon.is_none();
     let beside = if slices {
         progress(world, || "the lesson's parameters and slices".into());

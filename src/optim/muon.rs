@@ -175,6 +175,7 @@ pub fn orthogonal(matrix: &[f32], [rows, cols]: [usize; 2], steps: NewtonSchulz)
         transposed(Matrix::new(&x, rows, cols), &mut turned);
         std::mem::swap(&mut x, &mut turned);
     }
+    // ANCHOR: heart
     for [a, b, c] in steps.coefficients() {
         let view = Matrix::new(&x, short, long);
         let gram = product(view, transposed(view, &mut turned));
@@ -188,6 +189,7 @@ pub fn orthogonal(matrix: &[f32], [rows, cols]: [usize; 2], steps: NewtonSchulz)
         matmul(&mut turned, long, Write::Replace, polynomial, view);
         std::mem::swap(&mut x, &mut turned);
     }
+    // ANCHOR_END: heart
     if rows > cols {
         transposed(Matrix::new(&x, short, long), &mut turned);
         std::mem::swap(&mut x, &mut turned);

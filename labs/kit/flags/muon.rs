@@ -32,7 +32,7 @@ named! {
 #[command(next_help_heading = help::TRAINING)]
 pub struct MuonFlags {
     /// What updates the matrices of blocks: adamw, or muon, which needs each of them whole
-    #[arg(long, value_parser = one_of::<Updates>(), default_value = "adamw")]
+    #[arg(long, value_parser = one_of::<Updates>(), default_value = "adamw", hide_short_help = true)]
     pub optimizer: Updates,
     /// Muon's steps towards an orthogonal matrix: Jordan's 5, or DeepSeek-V4's 10 [default: jordan]
     #[arg(long, value_parser = one_of::<NewtonSchulz>(), hide_short_help = true)]

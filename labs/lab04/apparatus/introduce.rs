@@ -3,7 +3,7 @@
 use super::job::Job;
 use super::stages::sharded;
 use kit::report;
-use kit::show::{Screen, only_if, significant, thousands};
+use kit::show::{Screen, only_if, thousands};
 use shardlab::data::Corpus;
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::BytesEach;
@@ -17,7 +17,7 @@ fn stores(screen: &Screen, job: &Job) -> String {
     let master = only_if(job.precision == Precision::Bf16, ", with an f32 master copy");
     let muon = job.bytes_of_muon().optimizer;
     let muon = only_if(job.muons > 0, format!(", {muon} for Muon"));
-    let all = significant((parameter + gradient) as f64 + job.optimizer_mean(), 3);
+    let all = (10.0 * ((parameter + gradient) as f64 + job.optimizer_mean())).round() / 10.0;
     format!(
         "{}: {parameter} bytes per parameter, {gradient} per gradient, {optimizer} for AdamW{muon}{master}: {all} {psi} in all",
         job.precision.name(),

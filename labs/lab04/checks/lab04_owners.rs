@@ -1,5 +1,5 @@
-//! The check of lab04-owners: a GPT's blocks, lists on which one rule loses to the other, and a rank
-//! that could get too many.
+//! The check of lab04-owners: a GPT's blocks, lists on which one rule loses to the other, and a
+//! rank that could get too many.
 
 use exercise::{MOST, owners};
 use kit::check::{Evidence, run};

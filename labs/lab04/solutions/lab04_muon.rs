@@ -20,7 +20,8 @@ pub fn step(
     for (m, g) in mine.momentum.iter_mut().zip(gradient) {
         *m = 0.95 * *m + 0.05 * g;
     }
-    // What is orthogonal depends on all rows, so every rank makes the whole step and takes its rows.
+    // What is orthogonal depends on all rows, so every rank makes the whole step and takes its
+    // rows.
     let mut momentum = vec![0.0; shape[0] * shape[1]];
     comm.all_gather(&mine.momentum, &mut momentum)?;
     let step = orthogonal(&momentum, shape, NewtonSchulz::DeepSeekV4);
