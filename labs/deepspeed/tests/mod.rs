@@ -1,8 +1,10 @@
 //! Conversions of small checkpoints, right and wrong. Reading order: `whole.rs` (all stages),
 //! `frozen.rs` (what the optimizer does not have), `parallel.rs` (parts of tensor parallelism),
 //! `joined.rs` (one state from its parts), `repairs.rs` (records that are wrong), `refusals.rs`
-//! (what cannot be converted), `phases.rs` (what a watcher sees).
+//! (what cannot be converted), `phases.rs` (what a watcher sees), `dcp.rs` (a folder of
+//! PyTorch's).
 
+mod dcp;
 mod frozen;
 mod joined;
 mod parallel;
@@ -26,8 +28,8 @@ fn group(parameters: &[(&str, &[usize])]) -> Group {
         .collect()
 }
 
-/// Sizes that no number of ranks divides, in two groups. The last has fewer elements than some jobs
-/// have ranks.
+/// Sizes that no number of ranks divides, in two groups. The last has fewer elements than some
+/// jobs have ranks.
 fn groups() -> Vec<Group> {
     vec![
         group(&[

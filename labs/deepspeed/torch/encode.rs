@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 /// A pickle, and the storages that it refers to. A value that is used twice is written once, and
 /// remembered.
-pub(super) fn encode(graph: &Graph) -> (Vec<u8>, BTreeSet<String>) {
+pub(crate) fn encode(graph: &Graph) -> (Vec<u8>, BTreeSet<String>) {
     let mut encoder = Encoder {
         graph,
         memo: HashMap::new(),
@@ -19,14 +19,20 @@ pub(super) fn encode(graph: &Graph) -> (Vec<u8>, BTreeSet<String>) {
     (encoder.out, encoder.storages)
 }
 
+/// The strides of a shape whose elements lie row by row.
+pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for at in (1..shape.len()).rev() {
+        strides[at - 1] = strides[at] * shape[at].max(1);
+    }
+    strides
+}
+
 impl Graph {
     /// A tensor of `shape`, whose elements are the storage `key`.
     pub fn tensor(&mut self, dtype: Dtype, shape: &[usize], key: &str) -> Id {
         let numel: usize = shape.iter().product();
-        let mut strides = vec![1i64; shape.len()];
-        for at in (1..shape.len()).rev() {
-            strides[at - 1] = strides[at] * shape[at].max(1) as i64;
-        }
+        let strides = strides(shape);
         let kind = self.text("storage");
         let class = self.class("torch", dtype.storage());
         let key = self.text(key);
@@ -35,12 +41,8 @@ impl Graph {
         let reference = self.push(Value::Tuple(vec![kind, class, key, device, count]));
         let storage = self.push(Value::Persistent(reference));
         let offset = self.push(Value::Int(0));
-        let mut sizes = |sizes: Vec<i64>| {
-            let sizes = sizes.into_iter().map(|size| self.push(Value::Int(size))).collect();
-            self.push(Value::Tuple(sizes))
-        };
-        let shape = sizes(shape.iter().map(|size| *size as i64).collect());
-        let strides = sizes(strides);
+        let shape = self.sizes(shape);
+        let strides = self.sizes(&strides);
         let grad = self.push(Value::Bool(false));
         let hooks = self.class("collections", "OrderedDict");
         let hooks = self.call(hooks, vec![]);

@@ -35,8 +35,8 @@ pub struct TorchFile {
     pub graph: Graph,
 }
 
-/// A tensor's elements in a file. The file is not open meanwhile: a checkpoint can have more files
-/// than a process may open.
+/// A tensor's elements in a file. The file is not open meanwhile: a checkpoint can have more
+/// files than a process may open.
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// The file.
@@ -47,16 +47,44 @@ pub struct Stored {
     at: u64,
 }
 
+/// A tensor's elements in a file, with any strides.
+pub(crate) struct Layout {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    pub stride: Vec<usize>,
+    /// Whether the elements follow each other in the shape's order.
+    pub contiguous: bool,
+    /// The bytes of the file that its storage has.
+    pub storage: Range<u64>,
+    /// The first element's offset in the storage, and one past the last's.
+    pub elements: (usize, usize),
+    /// The storage's checksum, or 0 where the writer left it out.
+    pub sum: u32,
+}
+
 impl TorchFile {
     /// Reads the values of a file, and checks them against their checksum. Errors name the file.
     ///
     /// # Errors
     /// If the file cannot be read, is none that `torch.save` writes today, or is damaged.
     pub fn open(path: &Path) -> Result<TorchFile, BadInput> {
+        TorchFile::open_part(path, None)
+    }
+
+    /// The same for these bytes of a file, which has several such archives one after the other.
+    ///
+    /// # Errors
+    /// As [`TorchFile::open`]; also if the file ends before.
+    pub fn open_part(path: &Path, part: Option<Range<u64>>) -> Result<TorchFile, BadInput> {
         let (file, length) = files::open(path)
             .map_err(|error| unread(path, &format!("it cannot be opened: {error}"), &error))?;
-        ensure_archive(&file, length, path)?;
-        let (listing, graph) = read(&file, length).map_err(|how| damaged(path, &how))?;
+        let part = part.unwrap_or(0..length);
+        if part.end > length {
+            let how = format!("it has {length} bytes, and should have {}", part.end);
+            return Err(damaged(path, &how));
+        }
+        ensure_archive(&file, &part, path)?;
+        let (listing, graph) = read(&file, part).map_err(|how| damaged(path, &how))?;
         Ok(TorchFile { path: path.into(), file, listing, graph })
     }
 
@@ -65,8 +93,8 @@ impl TorchFile {
         &self.path
     }
 
-    /// The name that `torch.save` was given for this file, without its ending: the archive's folder
-    /// has it. Other writers call that folder `archive`.
+    /// The name that `torch.save` was given for this file, without its ending: the archive's
+    /// folder has it. Other writers call that folder `archive`.
     pub fn written_as(&self) -> &str {
         &self.listing.folder
     }
@@ -87,23 +115,47 @@ impl TorchFile {
         found.map_err(|how| self.error(&how))
     }
 
-    fn locate(&self, tensor: Tensor) -> Result<Stored, String> {
-        let Tensor { dtype, shape, contiguous, key, elements: (begin, end) } = tensor;
-        let storage = self.find(&key)?;
-        let bytes = storage.end - storage.start;
-        let size = dtype.size() as u64;
-        if (end as u64).checked_mul(size).is_none_or(|end| end > bytes) {
+    /// The same, with any strides, and how its storage lies in the file.
+    ///
+    /// # Errors
+    /// As [`TorchFile::tensor`], but for gaps.
+    pub(crate) fn layout(&self, node: Node) -> Result<Option<Layout>, BadInput> {
+        let found = tensor::find(node)
+            .and_then(|found| found.map(|tensor| self.in_storage(tensor)).transpose());
+        found.map_err(|how| self.error(&how))
+    }
+
+    fn in_storage(&self, tensor: Tensor) -> Result<Layout, String> {
+        let Tensor { dtype, shape, stride, contiguous, key, elements } = tensor;
+        let (at, entry) = self.listing.locate(&self.file, &format!("data/{key}"))?;
+        let (end, bytes) = (elements.1, entry.size);
+        if (end as u64).checked_mul(dtype.size() as u64).is_none_or(|end| end > bytes) {
             let name = dtype.name();
             return Err(format!(
                 "a tensor ends at {name} {end} of storage {key:?}, which has {bytes} bytes"
             ));
         }
+        let storage = at..at + bytes;
+        Ok(Layout {
+            dtype,
+            shape,
+            stride,
+            contiguous,
+            storage,
+            elements,
+            sum: entry.crc,
+        })
+    }
+
+    fn locate(&self, tensor: Tensor) -> Result<Stored, String> {
+        let key = tensor.key.clone();
+        let Layout { dtype, shape, contiguous, storage, elements, .. } = self.in_storage(tensor)?;
         if !contiguous {
             return Err(format!(
                 "a tensor of shape {shape:?} is not contiguous in storage {key:?}"
             ));
         }
-        let at = storage.start + begin as u64 * size;
+        let at = storage.start + (elements.0 * dtype.size()) as u64;
         Ok(Stored { path: self.path.clone(), dtype, shape, at })
     }
 
@@ -150,8 +202,8 @@ impl Stored {
         self.shape.iter().product()
     }
 
-    /// Reads some elements, as bytes: `elements` are offsets in the tensor, row by row, and `into`
-    /// has room for them.
+    /// Reads some elements, as bytes: `elements` are offsets in the tensor, row by row, and
+    /// `into` has room for them.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -175,10 +227,11 @@ impl Stored {
     }
 }
 
-/// Refuses a file that `torch.save` wrote in its old form, and one that is something else, with the
-/// way out. Any other is for the archive's reader to judge.
-fn ensure_archive(file: &File, length: u64, path: &Path) -> Result<(), BadInput> {
-    let first = zip::read_at(file, 0, length.min(1024) as usize).unwrap_or_default();
+/// Refuses a file that `torch.save` wrote in its old form, and one that is something else, with
+/// the way out. Any other is for the archive's reader to judge.
+fn ensure_archive(file: &File, part: &Range<u64>, path: &Path) -> Result<(), BadInput> {
+    let length = (part.end - part.start).min(1024);
+    let first = zip::read_at(file, part.start, length as usize).unwrap_or_default();
     // Every archive is a zip archive.
     if let Some(what) = shardlab::files::foreign(&first).filter(|_| !first.starts_with(b"PK")) {
         return Err(damaged(path, &what));
@@ -196,8 +249,8 @@ fn ensure_archive(file: &File, length: u64, path: &Path) -> Result<(), BadInput>
 }
 
 /// The entries of an archive, and the values of its pickle.
-fn read(file: &File, length: u64) -> Result<(zip::Listing, Graph), String> {
-    let listing = zip::list(file, length)?;
+fn read(file: &File, part: Range<u64>) -> Result<(zip::Listing, Graph), String> {
+    let listing = zip::list(file, part)?;
     let (at, entry) = listing.locate(file, "data.pkl")?;
     if entry.size > PICKLE {
         return Err(format!("its pickle has {} bytes", entry.size));

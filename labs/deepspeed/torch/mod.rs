@@ -20,10 +20,11 @@ mod value;
 mod write;
 mod zip;
 
+pub(crate) use encode::{encode, strides};
 pub use file::{Stored, TorchFile};
 pub use node::Node;
 pub use pickle::read_pickle;
 pub use tensor::Dtype;
 pub(crate) use tensor::last;
 pub use value::{Graph, Id, Value};
-pub use write::{Fields, save_graph, save_number, save_tensor, save_value};
+pub use write::{Fields, save_graph, save_number, save_tensor, save_value, write_archive};

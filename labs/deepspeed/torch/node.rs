@@ -68,12 +68,17 @@ impl<'a> Node<'a> {
 
     /// An attribute of an object.
     pub fn attribute(self, name: &str) -> Option<Node<'a>> {
-        let Value::Object(object) = self.value() else {
-            return None;
-        };
-        let state = self.graph.node(object.state?);
+        let state = self.state()?;
         // Objects with slots have two dictionaries.
         state.get(name).or_else(|| state.items().find_map(|part| part.get(name)))
+    }
+
+    /// What an object was given as its state.
+    pub fn state(self) -> Option<Node<'a>> {
+        match self.value() {
+            Value::Object(object) => Some(self.graph.node(object.state?)),
+            _ => None,
+        }
     }
 
     /// An integer of up to 64 bits, if it is one.

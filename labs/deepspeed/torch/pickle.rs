@@ -1,6 +1,6 @@
-//! The machine that a pickle is a program for. It builds values, and notes calls instead of making
-//! them. It knows the instructions of protocol 2, which `torch.save` writes unless it is told
-//! otherwise, and those that later protocols add for plain values.
+//! The machine that a pickle is a program for. It builds values, and notes calls instead of
+//! making them. It knows the instructions of protocol 2, which `torch.save` writes unless it is
+//! told otherwise, and those that later protocols add for plain values.
 
 use super::program::Program;
 use super::stack::Stack;
@@ -22,7 +22,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Graph, String> {
 }
 
 /// Reads the plain values of a pickle that is a file of its own, of protocol 2 to 5: a flight
-/// recorder's dump. Nothing that it asks for is called.
+/// recorder's dump, the metadata of PyTorch's distributed checkpoint. Nothing that it asks for
+/// is called.
 ///
 /// # Errors
 /// What is wrong with the file, which the caller names: "its pickle …".
@@ -134,6 +135,7 @@ impl Machine<'_> {
             b'r' => stack.remember(program.length(4)? as u32)?,
             b'h' => stack.recall(program.length(1)? as u32)?,
             b'j' => stack.recall(program.length(4)? as u32)?,
+            0x93 if self.newest > OF_TORCH => stack.class()?,
             0x94 if self.newest > OF_TORCH => stack.remember_next()?,
             // A frame: how many bytes Python should read at once.
             0x95 if self.newest > OF_TORCH => drop(program.take(8)?),
@@ -200,7 +202,8 @@ mod tests {
         assert_eq!((class, args.items().next().unwrap().text()), (("os", "system"), Some("true")));
     }
 
-    /// Python's pickles of `{"a": [1, 2.5, None, True, -7, "é"]}`, by its protocols 0, 1, 4 and 2.
+    /// Python's pickles of `{"a": [1, 2.5, None, True, -7, "é"]}`, by its protocols 0, 1, 4 and
+    /// 2.
     #[test]
     fn other_protocols_are_refused_by_name() {
         for (program, how) in [
@@ -236,8 +239,8 @@ mod tests {
         assert!(read_pickle(b"\x80\x04\x94.").unwrap_err().contains("empty stack"));
     }
 
-    /// A list that contains itself, a program that goes below its stack or mark, and one that asks
-    /// for absurd lengths.
+    /// A list that contains itself, a program that goes below its stack or mark, and one that
+    /// asks for absurd lengths.
     #[test]
     fn hostile_programs_are_refused() {
         for (program, how) in [

@@ -91,6 +91,17 @@ impl Stack {
         Ok(())
     }
 
+    /// Makes a class or function of its two names.
+    pub fn class(&mut self) -> Result<(), String> {
+        let (name, module) = (self.pop()?, self.pop()?);
+        let text = |id| match self.graph.value(id) {
+            Value::Text(text) => Ok(text.to_string()),
+            _ => Err("a class's name is no text".to_string()),
+        };
+        self.push(Value::Class(Box::new((text(module)?, text(name)?))));
+        Ok(())
+    }
+
     /// Gives the object on top its attributes.
     pub fn build(&mut self) -> Result<(), String> {
         let state = self.pop()?;

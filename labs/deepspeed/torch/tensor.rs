@@ -71,7 +71,21 @@ impl Dtype {
         }
     }
 
-    fn find(name: &str) -> Option<Dtype> {
+    /// One element of this type as f64, or 0 if `bytes` are not an element.
+    pub fn to_f64(self, bytes: &[u8]) -> f64 {
+        match self {
+            Dtype::F64 => bytes.try_into().map_or(0.0, f64::from_le_bytes),
+            Dtype::I64 => bytes.try_into().map_or(0.0, |bytes| i64::from_le_bytes(bytes) as f64),
+            Dtype::I32 => bytes.try_into().map_or(0.0, |bytes| i32::from_le_bytes(bytes).into()),
+            _ => self
+                .to_f32(bytes)
+                .first_chunk()
+                .map_or(0.0, |one| f32::from_le_bytes(*one).into()),
+        }
+    }
+
+    /// The type with this name in torch, or of this storage.
+    pub fn find(name: &str) -> Option<Dtype> {
         let found = DTYPES.iter().find(|(_, storage, dtype, _)| [*storage, *dtype].contains(&name));
         found.map(|(dtype, ..)| *dtype)
     }
@@ -81,6 +95,7 @@ impl Dtype {
 pub(super) struct Tensor {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
+    pub stride: Vec<usize>,
     /// Whether the elements follow each other in the storage, in the shape's order.
     pub contiguous: bool,
     /// The name of the storage.
@@ -168,6 +183,7 @@ fn rebuild(
     Ok(Tensor {
         dtype,
         shape,
+        stride,
         contiguous,
         key: key.to_string(),
         elements: (offset, end),

@@ -87,6 +87,24 @@ impl Graph {
         self.push(Value::Object(Box::new(Object::new(class, args, false))))
     }
 
+    /// Adds an object that is made without calling its class, with these attributes.
+    pub fn object(&mut self, class: Id, attributes: &[(&str, Id)]) -> Id {
+        let args = self.push(Value::Tuple(Vec::new()));
+        let object = self.push(Value::Object(Box::new(Object::new(class, args, true))));
+        if !attributes.is_empty() {
+            let pairs = attributes.iter().map(|(key, value)| (self.text(key), *value)).collect();
+            let state = self.push(Value::Dict(pairs));
+            self.set_state(object, state);
+        }
+        object
+    }
+
+    /// Adds a tuple of whole numbers.
+    pub fn sizes(&mut self, sizes: &[usize]) -> Id {
+        let sizes = sizes.iter().map(|size| self.push(Value::Int(*size as i64))).collect();
+        self.push(Value::Tuple(sizes))
+    }
+
     /// Gives an object its attributes.
     pub fn set_state(&mut self, object: Id, state: Id) {
         if let Value::Object(object) = self.value_mut(object) {

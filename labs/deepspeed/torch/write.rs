@@ -1,5 +1,5 @@
-//! Files that `torch.load` reads: stored entries, each tensor's numbers at a multiple of 64 bytes,
-//! so that they can be mapped.
+//! Files that `torch.load` reads: stored entries, each tensor's numbers at a multiple of 64
+//! bytes, so that they can be mapped.
 
 use super::encode::encode;
 use super::file::{TorchFile, copy};
@@ -18,12 +18,12 @@ const ALIGNMENT: u16 = 64;
 
 /// A file that keeps its first error until it is asked for it. `ZipWriter` completes its archive
 /// when it is dropped, and prints if it cannot.
-struct Patient {
-    file: BufWriter<File>,
+struct Patient<'a> {
+    file: &'a mut dyn Write,
     error: Option<io::Error>,
 }
 
-impl Write for Patient {
+impl Write for Patient<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.error.is_none() {
             self.error = self.file.write_all(bytes).err();
@@ -36,18 +36,18 @@ impl Write for Patient {
     }
 }
 
-type Zip = ZipWriter<StreamWriter<Patient>>;
+type Zip<'a> = ZipWriter<StreamWriter<Patient<'a>>>;
 
 /// An archive that is being written.
-struct Archive {
-    zip: Zip,
+struct Archive<'a> {
+    zip: Zip<'a>,
     /// The folder of all entries.
-    folder: String,
+    folder: &'a str,
 }
 
-impl Archive {
+impl<'a> Archive<'a> {
     /// Begins an entry of `size` bytes, which the caller writes to the result.
-    fn entry(&mut self, name: &str, size: u64) -> io::Result<&mut Zip> {
+    fn entry(&mut self, name: &str, size: u64) -> io::Result<&mut Zip<'a>> {
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)
             .with_alignment(ALIGNMENT)
@@ -70,19 +70,44 @@ fn create(
     let write = || -> io::Result<()> {
         // As torch.save does, which names the folder like the file.
         let folder = path.file_stem().map_or("archive".into(), |stem| stem.to_string_lossy());
-        let file = Patient { file: BufWriter::new(File::create(path)?), error: None };
-        let mut archive = Archive { zip: ZipWriter::new_stream(file), folder: folder.into() };
-        archive.whole_entry("data.pkl", pickle)?;
-        archive.whole_entry("byteorder", b"little")?;
-        storages(&mut archive)?;
-        archive.whole_entry("version", b"3\n")?;
-        let mut file = archive.zip.finish()?.into_inner();
-        match file.error {
-            Some(error) => Err(error),
-            None => file.file.flush(),
-        }
+        let mut file = BufWriter::new(File::create(path)?);
+        archive(&mut file, &folder, pickle, storages)?;
+        file.flush()
     };
     write().map_err(|error| cause::unwritten(path, &error, ""))
+}
+
+/// Writes an archive: its pickle, and the entries that `storages` writes.
+fn archive(
+    out: &mut dyn Write,
+    folder: &str,
+    pickle: &[u8],
+    storages: impl FnOnce(&mut Archive) -> io::Result<()>,
+) -> io::Result<()> {
+    let file = Patient { file: out, error: None };
+    let mut archive = Archive { zip: ZipWriter::new_stream(file), folder };
+    archive.whole_entry("data.pkl", pickle)?;
+    archive.whole_entry("byteorder", b"little")?;
+    storages(&mut archive)?;
+    archive.whole_entry("version", b"3\n")?;
+    let file = archive.zip.finish()?.into_inner();
+    file.error.map_or(Ok(()), Err)
+}
+
+/// Writes an archive with any values to `out`, as one of several in a file. `storages` has the
+/// bytes of their tensors, by the keys that the values use.
+///
+/// # Errors
+/// If `out` refuses.
+pub fn write_archive(
+    out: &mut dyn Write,
+    graph: &Graph,
+    storages: &[(&str, &[u8])],
+) -> io::Result<()> {
+    archive(out, "archive", &encode(graph).0, |archive| {
+        let mut storages = storages.iter();
+        storages.try_for_each(|(key, bytes)| archive.whole_entry(&format!("data/{key}"), bytes))
+    })
 }
 
 /// Adds entries to a dictionary: values of the graph, with their keys.
@@ -128,8 +153,8 @@ pub fn save_number(path: &Path, number: f64) -> Result<(), BadInput> {
     save_graph(path, &graph, &[])
 }
 
-/// Writes a file with any values. `storages` has the bytes of their tensors, by the keys that the
-/// values use.
+/// Writes a file with any values. `storages` has the bytes of their tensors, by the keys that
+/// the values use.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -147,7 +172,8 @@ pub fn save_graph(
 /// Writes values of `source` as their own file, with their tensors.
 ///
 /// # Errors
-/// If `source` lacks a tensor's numbers or they cannot be read, or if the file cannot be written.
+/// If `source` lacks a tensor's numbers or they cannot be read, or if the file cannot be
+/// written.
 pub fn save_value(path: &Path, source: &TorchFile, graph: &Graph) -> Result<(), BadInput> {
     let (pickle, storages) = encode(graph);
     let storages = storages

@@ -1,14 +1,15 @@
-//! The archive: where its entries are. They are stored as they are, never compressed, so a file's
-//! entries cannot be larger than the file.
+//! The archive: where its entries are. They are stored as they are, never compressed, so a
+//! file's entries cannot be larger than the file.
 //!
-//! Not the crate `zip` 9.2.2, with which `write.rs` writes: its `ZipArchive` makes room for as many
-//! entries as a file claims to have before it has read one, and the process aborts if the claim is
-//! false. It may use any of several end records, so no look at the file beforehand bounds that.
-//! `ZipIterable`, which makes no room, is no stable part of that crate.
+//! Not the crate `zip` 9.2.2, with which `write.rs` writes: its `ZipArchive` makes room for as
+//! many entries as a file claims to have before it has read one, and the process aborts if the
+//! claim is false. It may use any of several end records, so no look at the file beforehand
+//! bounds that. `ZipIterable`, which makes no room, is no stable part of that crate.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
 
 /// The directory of an archive, in bytes. Each entry takes about a hundred.
 const DIRECTORY: u64 = 64 << 20;
@@ -34,7 +35,9 @@ pub(super) struct Listing {
     pub entries: HashMap<String, Entry>,
     /// The folder that all entries share.
     pub folder: String,
-    /// The directory's offset. All entries end before it.
+    /// Where the archive begins in its file: several can be in one.
+    begin: u64,
+    /// The directory's offset in the archive. All entries end before it.
     end: u64,
 }
 
@@ -56,11 +59,12 @@ pub(super) fn read_at(mut file: &File, at: u64, size: usize) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// Lists the archive's entries.
-pub(super) fn list(file: &File, length: u64) -> Result<Listing, String> {
-    // The end record is the last thing in the file, except for a comment of at most 64 KiB.
+/// Lists the entries of the archive that these bytes of a file are.
+pub(super) fn list(file: &File, archive: Range<u64>) -> Result<Listing, String> {
+    let length = archive.end - archive.start;
+    // The end record is the last thing in the archive, except for a comment of at most 64 KiB.
     let tail = length.min(22 + 0xffff);
-    let last = read_at(file, length - tail, tail as usize)?;
+    let last = read_at(file, archive.end - tail, tail as usize)?;
     let begins = |at: &usize| number::<4>(&last, *at) == Ok(END);
     let Some(at) = (0..last.len().saturating_sub(21)).rev().find(begins) else {
         return Err(
@@ -78,7 +82,7 @@ pub(super) fn list(file: &File, length: u64) -> Result<Listing, String> {
         if record.checked_add(56).is_none_or(|end| end > length) {
             return Err("its large directory is not in the file".to_string());
         }
-        let record = read_at(file, record, 56)?;
+        let record = read_at(file, archive.start + record, 56)?;
         if number::<4>(&record, 0)? != END64 {
             return Err("its large directory is broken".to_string());
         }
@@ -88,8 +92,8 @@ pub(super) fn list(file: &File, length: u64) -> Result<Listing, String> {
     if size > DIRECTORY || begin.checked_add(size).is_none_or(|end| end > length) {
         return Err(format!("its directory would be {size} bytes at {begin} of {length}"));
     }
-    let directory = read_at(file, begin, size as usize)?;
-    let mut listing = Listing { end: begin, ..Listing::default() };
+    let directory = read_at(file, archive.start + begin, size as usize)?;
+    let mut listing = Listing { begin: archive.start, end: begin, ..Listing::default() };
     let mut at = 0;
     for _ in 0..count {
         at = listing.add(&directory, at)?;
@@ -160,7 +164,8 @@ impl Listing {
     pub fn locate(&self, file: &File, name: &str) -> Result<(u64, Entry), String> {
         let entry =
             *self.entries.get(name).ok_or_else(|| format!("its entry {name:?} is missing"))?;
-        let header = read_at(file, entry.header, 30)?;
+        let at = self.begin.checked_add(entry.header).ok_or("its directory is broken")?;
+        let header = read_at(file, at, 30)?;
         if number::<4>(&header, 0)? != LOCAL {
             return Err(format!("its entry {name:?} is broken"));
         }
@@ -171,7 +176,7 @@ impl Listing {
                 entry.size, self.end
             ));
         }
-        Ok((begin, entry))
+        Ok((self.begin + begin, entry))
     }
 }
 

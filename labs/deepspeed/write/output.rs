@@ -1,21 +1,18 @@
-//! The files of the result. They are written beside the output folder, which appears when it is
-//! complete.
+//! The files of the result.
 
 use crate::STATES;
+use crate::folder::Folder;
 use crate::know::{Inner, Part, Rule, Size};
 use crate::read::Step;
 use crate::report::lock;
 use crate::torch::{Dtype, Fields, Graph, Id, TorchFile, Value, save_number, save_tensor};
-use shardlab::checkpoint::{cause, files};
+use shardlab::checkpoint::files;
 use shardlab::error::BadInput;
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 pub(crate) struct Output {
-    to: PathBuf,
-    side: PathBuf,
+    folder: Folder,
     /// The files of states.
     written: Mutex<Vec<PathBuf>>,
 }
@@ -27,35 +24,22 @@ impl Output {
     /// Begins a conversion to the folder `to`, which must not exist, or be empty. Removes what an
     /// interrupted conversion has left.
     pub fn begin(to: &Path) -> Result<Output, BadInput> {
-        let free = match std::fs::read_dir(to) {
-            Ok(mut entries) => entries.next().is_none(),
-            Err(_) => to.symlink_metadata().is_err(),
-        };
-        if to.file_name().is_none() || !free {
-            let what = format!("{} cannot be the output folder: it exists", to.display());
-            let help = "give --output_folder a folder that does not exist yet";
-            return Err(BadInput::new(what, help));
-        }
-        let output = Output {
-            to: to.to_path_buf(),
-            side: files::beside(to)?,
-            written: Mutex::default(),
-        };
-        files::make(&output.side.join("zero"))?;
-        Ok(output)
+        let folder = Folder::begin(to, "give --output_folder a folder that does not exist yet")?;
+        files::make(&folder.path().join("zero"))?;
+        Ok(Output { folder, written: Mutex::default() })
     }
 
     /// The folder as long as it is not complete.
     pub fn folder(&self) -> &Path {
-        &self.side
+        self.folder.path()
     }
 
     fn path(&self, name: &str, file: &str) -> PathBuf {
-        self.side.join("zero").join(name).join(file)
+        self.folder().join("zero").join(name).join(file)
     }
 
     pub fn parameter(&self, name: &str) -> Result<(), BadInput> {
-        files::make(&self.side.join("zero").join(name))
+        files::make(&self.folder().join("zero").join(name))
     }
 
     /// Writes one state of a parameter. `rule` is what joined it, and is `None` in stage 3, whose
@@ -104,44 +88,19 @@ impl Output {
 
     /// Makes the folder visible, and names it as the newest. Returns its bytes.
     pub fn publish(self) -> Result<u64, BadInput> {
-        let bytes = sync(&self.side)?;
-        files::rename(&self.side, &self.to)?;
-        let beside = self.to.with_file_name(format!(".{LATEST}.partial"));
-        let name = self.to.file_name().unwrap_or_default().to_string_lossy();
+        let to = self.folder.to().to_path_buf();
+        let bytes = self.folder.publish()?;
+        let beside = to.with_file_name(format!(".{LATEST}.partial"));
+        let name = to.file_name().unwrap_or_default().to_string_lossy();
         let named = files::write(&beside, name.as_bytes())
-            .and_then(|()| files::rename(&beside, &self.to.with_file_name(LATEST)));
+            .and_then(|()| files::rename(&beside, &to.with_file_name(LATEST)));
         named.map_err(|error| {
-            let to = self.to.display();
+            let to = to.display();
             let what = format!("{to} is complete, and not named in {LATEST}: {}", error.what);
             BadInput { what, ..error }
         })?;
         Ok(bytes)
     }
-}
-
-/// Removes what has been written, unless it is visible.
-impl Drop for Output {
-    fn drop(&mut self) {
-        files::discard(&self.side);
-    }
-}
-
-/// Waits until the disk has all files below a folder, which must not become visible before. Returns
-/// their bytes.
-fn sync(folder: &Path) -> Result<u64, BadInput> {
-    let failed = |error: io::Error| cause::unwritten(folder, &error, "");
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.is_dir() {
-            bytes += sync(&path)?;
-        } else {
-            let file = File::open(&path).map_err(failed)?;
-            file.sync_all().map_err(failed)?;
-            bytes += file.metadata().map_err(failed)?.len();
-        }
-    }
-    Ok(bytes)
 }
 
 /// The entries beside the tensor: how DeepSpeed divides it among ranks again.
