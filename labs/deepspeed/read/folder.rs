@@ -2,6 +2,7 @@
 
 use super::kind::{Kind, kind, names};
 use crate::INCOMPLETE;
+use crate::dcp;
 use crate::torch::TorchFile;
 use shardlab::checkpoint::files;
 use shardlab::error::BadInput;
@@ -22,6 +23,10 @@ const STAGE_0: [&str; 2] = [
 const OLD: [&str; 2] = [
     "has names of DeepSpeed before 0.8, such as zero_pp_rank_0_mp_rank_00optim_states.pt",
     "load it with a newer DeepSpeed, on as many ranks as have saved, and save it again",
+];
+const OF_PYTORCH: [&str; 2] = [
+    "is PyTorch's distributed checkpoint, which is no save of ZeRO",
+    "see what is in it with `checkpoint inspect`; PyTorch loads it on any number of ranks as it is",
 ];
 const UNIVERSAL: [&str; 2] = [
     "is a universal checkpoint already",
@@ -66,6 +71,7 @@ fn other(folder: &Path) -> [&'static str; 2] {
         (!folder.is_dir(), GONE),
         (names.is_empty(), EMPTY),
         (universal(folder), UNIVERSAL),
+        (folder.join(dcp::METADATA).exists(), OF_PYTORCH),
         (has(Kind::Old), OLD),
         (zero, MISSING),
         (stage_0, STAGE_0),
@@ -178,6 +184,7 @@ mod tests {
             (&["layer_01-model_00-model_states.pt"], WEIGHTS),
             (&["model.safetensors", "config.json"], WEIGHTS),
             (&["zero/a.weight/fp32.pt", MODEL], UNIVERSAL),
+            (&[".metadata", "__0_0.distcp"], OF_PYTORCH),
             (&["a.weight/fp32.pt", "optimizer_state.pt"], UNIVERSAL),
             (&["fp32.pt", "exp_avg.pt"], UNIVERSAL),
             (&[], EMPTY),
