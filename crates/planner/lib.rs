@@ -4,6 +4,7 @@
 //! Reading order:
 //!
 //! - `job.rs`: a model to train, and on what; `models.rs`: models with names
+//! - `counts/`: the parameters of models with experts or layers of several kinds
 //! - `networks.rs` and `device.rs`: devices on their network; `cluster_file.rs`: a reader's own, in
 //!   TOML; `collective.rs`: the time of an all-gather or a reduce-scatter there, from the links'
 //!   formulas in `shapes`
@@ -21,6 +22,7 @@ mod accuracy;
 mod check;
 mod cluster_file;
 mod collective;
+mod counts;
 mod degrees;
 mod device;
 mod job;
@@ -40,6 +42,7 @@ pub use accuracy::{Accuracy, Errors, HeldOut, PlanKind, compared, errors_of, hel
 pub use check::{explained, fits, refusal, too_large};
 pub use cluster_file::{EXAMPLE, read as read_cluster};
 pub use collective::{RankGroup, bandwidth, gathers, tokens_that_hide};
+pub use counts::{Counted, counted};
 pub use degrees::{Degrees, MICRO_BATCHES, cell};
 pub use device::{Cluster, Device};
 pub use job::{Overlap, TrainingJob};

@@ -30,6 +30,18 @@ pub fn run(args: Args) -> Result<()> {
         screen.say(apparatus::presets(&screen));
         return Ok(());
     }
+    if let Some((name, counted)) = flags.model.counted()? {
+        if flags.plan.is_some() || flags.ledger.is_some() {
+            return Err(apparatus::no_plans(&name).into());
+        }
+        if flags.json {
+            screen.say(apparatus::counts_json(&name, &counted));
+        } else {
+            screen.say(lesson.heading(&screen, None));
+            screen.say(apparatus::counts(&screen, &name, &counted));
+        }
+        return Ok(());
+    }
     let (name, shape, notes) = flags.model.described()?;
     for note in notes {
         complain(&format!("note: {note}"));

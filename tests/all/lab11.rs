@@ -1,7 +1,7 @@
 //! lab11 as its users start it: files that describe models and clusters, its JSON, and the planner
 //! beside what other labs measured. `tests/screens/lab11.txt` has what it shows.
 
-use crate::suite::program::{ROOT, failed, has, lab, stderr, succeeded};
+use crate::suite::program::{ROOT, failed, has, is_narrow, lab, stderr, succeeded};
 use planner::{
     Cluster, Degrees, Device, Overlap, Program, RankGroup, Stage, Strategy, TrainingJob, gathers,
     in_flight,
@@ -69,6 +69,27 @@ fn a_cluster_from_a_file() {
     let output = lab11(&flags);
     failed(&output, 2, "");
     has(&stderr(&output), &["line 3"]);
+}
+
+/// A model with experts is counted, all parameters and a token's, on a screen and as JSON.
+#[test]
+fn a_model_with_experts_is_counted_and_not_planned() {
+    let dir = tempfile::tempdir().unwrap();
+    let mixtral = r#"{"model_type": "mixtral", "vocab_size": 32000, "hidden_size": 4096,
+        "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2}"#;
+    std::fs::write(dir.path().join("config.json"), mixtral).unwrap();
+    let flags = format!("--config {}", dir.path().display());
+    let counts = json(&flags);
+    assert_eq!(counts["parameters"], 46_702_792_704_u64);
+    assert_eq!(counts["active_parameters"], 12_879_925_248_u64);
+    assert_eq!(counts["layers"]["attention + experts"], 32);
+    let screen = succeeded(&lab11(&flags));
+    is_narrow(&screen);
+    has(
+        &screen,
+        &["46,702,792,704 parameters", "12,879,925,248 per token", "none: plans here"],
+    );
 }
 
 /// The answer of `--json`.

@@ -65,7 +65,8 @@ fn models(folder: &Path) {
         std::fs::write(path, bytes).unwrap();
     };
     let llama = format!("{{{LLAMA}}}");
-    let qwen = LLAMA.replace("\"llama\"", "\"qwen3_moe\", \"num_experts\": 128");
+    let qwen = LLAMA.replace("\"llama\"", "\"other\", \"num_experts\": 128");
+    let mixtral = LLAMA.replace("llama", "mixtral");
     let other = LLAMA.replace("llama", "other");
     let wide = format!("{{\"tie_word_embeddings\": true, \"head_dim\": 16, {other}}}");
     let opt = LLAMA.replace("llama", "opt");
@@ -75,17 +76,20 @@ fn models(folder: &Path) {
     let kinds = format!("{{\"layer_types\": [\"full_attention\"], {LLAMA}}}");
     for (name, text) in [
         ("experts.json", format!("{{{qwen}}}").as_str()),
+        ("more-experts.json", &format!("{{\"n_shared_experts\": 2, {mixtral}}}")),
+        ("mixtral.json", &format!("{{{mixtral}}}")),
+        ("per-layer.json", &format!("{{\"hidden_size_per_layer_input\": 8, {other}}}")),
         ("other.json", &format!("{{{other}}}")),
         ("wide-heads.json", &wide),
         ("one-kind.json", &kinds),
         ("opt-350m.json", &opt),
         (
             "sees.json",
-            r#"{"model_type": "llama4", "text_config": {"model_type": "llama4_text", "num_local_experts": 16}}"#,
+            r#"{"model_type": "other", "text_config": {"model_type": "other_text", "num_local_experts": 16}}"#,
         ),
         (
             "states.json",
-            r#"{"model_type": "mamba2", "state_size": 128, "hidden_size": 4096}"#,
+            r#"{"model_type": "other", "state_size": 128, "hidden_size": 4096}"#,
         ),
         (
             "latent.json",

@@ -136,7 +136,7 @@ pub(super) fn in_words(value: &Value) -> String {
 
 /// The keys of a table. What is missing and what is null have the same meaning.
 #[derive(Clone, Copy)]
-pub(super) struct Keys<'a>(pub &'a Map<String, Value>);
+pub struct Keys<'a>(pub &'a Map<String, Value>);
 
 impl<'a> Keys<'a> {
     pub fn get(&self, key: &str) -> Option<&'a Value> {
@@ -222,9 +222,9 @@ impl<'a> Keys<'a> {
         many(self).or_else(|| tables.map(Keys).find_map(|table| many(&table)))
     }
 
-    /// A sentence about the keys that are in no list, if there are some. `more`: those that a plan
-    /// knows, beside what is known to change nothing at all.
-    pub fn unread(&self, more: impl Fn(&str) -> bool) -> Option<String> {
+    /// The keys that are in no list. `more`: those that a plan knows, beside what is known to
+    /// change nothing at all.
+    pub fn unread_keys(&self, more: impl Fn(&str) -> bool) -> Vec<String> {
         let matters = |key: &str, value: &Value| match value {
             Value::Null => false,
             Value::Bool(false) => !lists(USUALLY_FALSE, key),
@@ -237,7 +237,12 @@ impl<'a> Keys<'a> {
             lists(READ, key) || lists(CHANGE_NOTHING, key) || EXPERTS.contains(&key) || more(key)
         };
         let all = self.0.iter().filter(|(key, value)| !known(key) && matters(key, value));
-        let names: Vec<&str> = all.map(|(key, _)| key.as_str()).collect();
+        all.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// A sentence about those, if there are some.
+    pub fn unread(&self, more: impl Fn(&str) -> bool) -> Option<String> {
+        let names = self.unread_keys(more);
         (!names.is_empty()).then(|| {
             let names = some(&names);
             format!("config.json has keys that are not known here and were not read: {names}")

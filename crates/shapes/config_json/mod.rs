@@ -12,11 +12,11 @@ mod families;
 mod keys;
 mod strangers;
 
-pub use keys::{json, some};
+pub use keys::{Keys, json, some};
+pub use strangers::{head, nested, towers};
 
 use crate::error::BadInput;
 use crate::model::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
-use keys::Keys;
 use serde_json::{Value, json};
 
 /// The model of a config.json, and what to say of it beside its numbers.
@@ -39,7 +39,7 @@ pub fn planned(json: &str) -> Result<Described, BadInput> {
     let keys = table(&all)?;
     let Some(kind) = keys.text("model_type")? else {
         let error = strangers::without_a_family(&keys);
-        let help = match strangers::llama_of_its_widths(&keys) {
+        let help = match strangers::llama_of_its_widths(&keys, false) {
             Some(flags) => format!("{}; or {flags}", error.help),
             None => error.help,
         };
@@ -50,6 +50,7 @@ pub fn planned(json: &str) -> Result<Described, BadInput> {
         Some((_, inner)) => (inner.text("model_type")?.unwrap_or(kind), inner),
         None => (kind, keys),
     };
+    let outer_ties = keys.flag("tie_word_embeddings").unwrap_or(false);
     let Some(family) = families::named(inner_kind) else {
         let traits = strangers::traits(&keys);
         let of_text = match nested {
@@ -58,7 +59,7 @@ pub fn planned(json: &str) -> Result<Described, BadInput> {
         };
         let what =
             format!("config.json's model_type is {kind}{of_text}, which is not known here{traits}");
-        let by_hand = strangers::by_hand(&inner);
+        let by_hand = strangers::by_hand(&inner, outer_ties);
         let help = if traits.is_empty() {
             let names = families::names().join(", ");
             format!("{by_hand}; families that can be read are {names}")
@@ -74,7 +75,7 @@ pub fn planned(json: &str) -> Result<Described, BadInput> {
     }
     let read = described(family, inner_kind, &Keys(&filled));
     let mut described = read.map_err(|error| match error.help.as_str() {
-        "" => BadInput::new(error.what, strangers::by_hand(&inner)),
+        "" => BadInput::new(error.what, strangers::by_hand(&inner, outer_ties)),
         _ => error,
     })?;
     let (headless, about_head) = strangers::head(&keys);
@@ -949,12 +950,12 @@ mod tests {
             (
                 r#"{"model_type": "qwen3_moe", "num_experts": 128}"#,
                 "qwen3_moe, which is not known here: it has 128 experts in a layer (num_experts)",
-                "one MLP in each layer",
+                "is another model",
             ),
             (
                 r#"{"model_type": "x", "text_config": {"n_routed_experts": 64}}"#,
                 "64 experts in a layer (n_routed_experts)",
-                "--heads and --ffn",
+                "and none is offered",
             ),
             (
                 r#"{"model_type": "mamba2", "state_size": 128}"#,

@@ -102,14 +102,14 @@ pub(super) fn traits(keys: &Keys) -> String {
 }
 
 /// The table of a model that sees or hears which describes its language model.
-pub(super) fn nested<'a>(keys: &Keys<'a>) -> Option<(&'static str, Keys<'a>)> {
+pub fn nested<'a>(keys: &Keys<'a>) -> Option<(&'static str, Keys<'a>)> {
     let tables = ["text_config", "llm_config", "language_config"];
     let table = keys.first(&tables)?;
     Some((table, keys.table(table).ok().flatten()?))
 }
 
 /// The parts of such a model that are not its language model, for a sentence.
-pub(super) fn towers(keys: &Keys) -> String {
+pub fn towers(keys: &Keys) -> String {
     let parts = ["vision_config", "audio_config", "vision_tower_config", "vit_config"];
     match keys.first(&parts) {
         Some(part) => format!(", without the tower of its {part}"),
@@ -117,21 +117,34 @@ pub(super) fn towers(keys: &Keys) -> String {
     }
 }
 
-/// How to describe a model without its file, for a help.
-pub(super) fn by_hand(keys: &Keys) -> String {
+/// Keys that give a decoder other parameters than a Llama of its widths has.
+const OTHER_PARAMETERS: [&str; 5] = [
+    "hidden_size_per_layer_input",
+    "num_kv_shared_layers",
+    "use_double_wide_mlp",
+    "global_head_dim",
+    "attention_k_eq_v",
+];
+
+/// How to describe a model without its file, for a help. `tied` is what the table around says.
+pub(super) fn by_hand(keys: &Keys, tied: bool) -> String {
     if !traits(keys).is_empty() {
-        return "--layers, --embd, --heads and --ffn describe a Llama, with attention and one MLP in \
-                each layer"
-            .into();
+        return "a Llama of its widths is another model, and none is offered".into();
+    }
+    let set = |key: &&str| keys.get(key).is_some_and(|value| *value != 0 && *value != false);
+    let others: Vec<&str> = OTHER_PARAMETERS.into_iter().filter(set).collect();
+    if !others.is_empty() {
+        let names = super::some(&others);
+        return format!("a Llama of its widths is another model, because of {names}");
     }
     let flags = "describe a Llama by hand: --layers, --embd, --heads, --kv-heads, --head-width, \
                  --ffn, --vocab, --tied";
-    llama_of_its_widths(keys).unwrap_or(flags.into())
+    llama_of_its_widths(keys, tied).unwrap_or(flags.into())
 }
 
 /// Flags for a Llama with the numbers of a file of any family. They run: there are none, if a check
 /// would refuse them.
-pub(super) fn llama_of_its_widths(keys: &Keys) -> Option<String> {
+pub(super) fn llama_of_its_widths(keys: &Keys, tied: bool) -> Option<String> {
     let number = |key: &str, of_meta: &str| match keys.size(key).ok()? {
         None => keys.size(of_meta).ok()?,
         given => given,
@@ -143,7 +156,7 @@ pub(super) fn llama_of_its_widths(keys: &Keys) -> Option<String> {
     let head = number("head_dim", "head_width");
     let ffn = number("intermediate_size", "hidden_dim").or_else(|| metas_ffn(keys, embd));
     let vocabulary = number("vocab_size", "n_vocab");
-    let tied = keys.flag("tie_word_embeddings").unwrap_or(false);
+    let tied = tied || keys.flag("tie_word_embeddings").unwrap_or(false);
     let width = head.or_else(|| head_width(embd, heads).ok())?;
     let dense = Dense::llama(kv_heads.unwrap_or(heads), width, ffn.unwrap_or(embd));
     let vocab = vocabulary.unwrap_or(32_000);
@@ -191,7 +204,7 @@ fn architecture<'a>(keys: &Keys<'a>) -> Option<&'a str> {
 }
 
 /// Whether `architectures` names a model without a head over the tokens, and a note.
-pub(super) fn head(keys: &Keys) -> (bool, Option<String>) {
+pub fn head(keys: &Keys) -> (bool, Option<String>) {
     let Some(name) = architecture(keys) else {
         return (false, None);
     };

@@ -10,6 +10,7 @@ pub fn json(name: &str, job: &TrainingJob, plans: &[Plan], tokens: f64) -> Strin
     let all = json!({
         "model": name,
         "parameters": job.model.parameters() as f64,
+        "active_parameters": job.model.parameters() as f64,
         "devices": job.devices,
         "device": device.name,
         "usable_memory": device.room(),

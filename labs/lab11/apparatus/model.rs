@@ -2,7 +2,7 @@
 
 use clap::builder::RangedU64ValueParser;
 use kit::help;
-use planner::{USUAL_LENGTH, model};
+use planner::{Counted, USUAL_LENGTH, counted, model};
 use shapes::config_json::{self, Described};
 use shapes::error::BadInput;
 use shapes::files;
@@ -115,6 +115,22 @@ impl ModelOfJob {
         Ok((name, shape, notes))
     }
 
+    /// The counts of a config.json's model that has experts, or layers of several kinds, and what
+    /// to call it; `None` for a model that can be planned.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has keys that are not understood.
+    pub fn counted(&self) -> Result<Option<(String, Counted)>, BadInput> {
+        let Some(path) = &self.config else {
+            return Ok(None);
+        };
+        let (name, text) = text_of(path)?;
+        let read = counted(&text);
+        let read =
+            read.map_err(|error| BadInput::new(format!("{name}: {}", error.what), error.help))?;
+        Ok(read.map(|counted| (path.display().to_string(), counted)))
+    }
+
     /// A Llama of one's own.
     fn own(&self, layers: usize) -> Result<ModelShape, BadInput> {
         let embd = self.embd.unwrap_or_default();
@@ -144,15 +160,21 @@ impl ModelOfJob {
     }
 }
 
-/// The model of a config.json, or of a folder that has one.
-fn of_file(path: &Path) -> Result<Described, BadInput> {
+/// The text of a config.json, or of the one in a folder, and its path.
+fn text_of(path: &Path) -> Result<(String, String), BadInput> {
     let inside = path.join("config.json");
     let path = if path.is_dir() { &inside } else { path };
-    let name = path.display();
+    let name = path.display().to_string();
     let text = files::text(path, files::LIST).map_err(|error| {
         let what = format!("{name} cannot be read: {error}");
         BadInput::new(what, "give --config a model's own config.json, or the folder that has it")
     })?;
+    Ok((name, text))
+}
+
+/// The model of a config.json.
+fn of_file(path: &Path) -> Result<Described, BadInput> {
+    let (name, text) = text_of(path)?;
     let read = config_json::planned(&text);
     read.map_err(|error| BadInput::new(format!("{name}: {}", error.what), error.help))
 }
