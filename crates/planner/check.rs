@@ -180,10 +180,6 @@ fn program(program: Program, s: &Strategy) -> Option<BadInput> {
         let what = format!("{name} has no recompute={}", s.recompute);
         return because(what, "give recompute=none or full, or another --program");
     }
-    if s.replicas > 1 && program == Program::Shardlab {
-        let what = "this library divides among all data ranks, or none";
-        return because(what, "leave shard out, or give another --program");
-    }
     None
 }
 

@@ -115,9 +115,7 @@ fn divisions(job: &TrainingJob, base: &Strategy) -> Vec<Strategy> {
     }
     let node = (job.cluster.network.ranks_per_node / base.tensor).max(1);
     let groups = [1, 2, 4, 8, 16].into_iter().map(|nodes| nodes * node);
-    let groups = groups.filter(|&shard| {
-        shard > 1 && shard < data && data.is_multiple_of(shard) && job.program != Program::Shardlab
-    });
+    let groups = groups.filter(|&shard| shard > 1 && shard < data && data.is_multiple_of(shard));
     let hybrid = groups.map(|shard| Strategy { replicas: data / shard, ..zero(3) });
     (0..=3).map(zero).chain(hybrid).collect()
 }

@@ -10,6 +10,7 @@ use kit::trace::{self, Trace};
 use kit::{Checks, Footprint, LabRun, progress, report};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
+use shardlab::parallel::zero::Mistake;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::train::{ComputedStep, Observer, Setup};
 use shardlab::{allocator, launch};
@@ -56,7 +57,7 @@ pub fn run(mut args: Args) -> Result<()> {
     args.axes.refuse(&config, &strategy)?;
     let mut zero = config.zero(strategy.zero);
     zero.add_tied = args.axes.broken != Some(Break::Untied);
-    zero.local_norm = args.axes.broken == Some(Break::LocalNorm);
+    zero.mistake = (args.axes.broken == Some(Break::LocalNorm)).then_some(Mistake::LocalNorm);
     if args.axes.broken == Some(Break::EarlyAverage) {
         // So what the mistake does depends on neither the clock nor buckets.
         zero.overlap = false;

@@ -15,6 +15,9 @@
 //! last rank has come and the previous one is over. It is complete on all ranks
 //! [`Link::collective_seconds`] later.
 //!
+//! With simulated [nodes](super::Nodes), ranks of one node have one link between them, and ranks of
+//! different nodes another.
+//!
 //! A sleep ends late, by about 20 µs where timers are exact and 70 µs where they are not. So a
 //! simulated network is never faster than its link.
 

@@ -33,7 +33,7 @@ pub(crate) use error::Panicked;
 pub use error::{CommError, RankState, Report, Result, Unreceived};
 pub use link::Link;
 pub use meter::CommTraffic;
-pub use options::Options;
+pub use options::{Nodes, Options};
 pub use pending::{Flight, Pending};
 pub use recorder::FlightFile;
 pub use transport::sync::cores;

@@ -11,6 +11,8 @@ pub struct Options {
     /// A simulated link: threads take as long to communicate as over this link. Without it they
     /// communicate at memory speed.
     pub link: Option<Link>,
+    /// Simulated nodes, and another link between them.
+    pub nodes: Option<Nodes>,
     /// Turns the checks of MPI ranks off: ranks no longer compare their calls before each
     /// collective, and no longer report that they wait or end. Ranks in different calls then hang,
     /// or write past the end of each other's vectors.
@@ -21,10 +23,20 @@ pub struct Options {
     pub flight_file: Option<PathBuf>,
 }
 
+/// Simulated nodes: as many ranks in each, neighbours by their numbers in the world.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Nodes {
+    pub ranks_per_node: usize,
+    /// The link that messages between nodes take. So does each collective of ranks that are on
+    /// several: it is as slow as its slowest link.
+    pub link: Link,
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {
             link: None,
+            nodes: None,
             no_check: false,
             deadline: Duration::from_secs(600),
             flight_file: None,
@@ -33,6 +45,20 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The simulated link between these ranks, by their numbers in the world.
+    pub(super) fn link_between(&self, ranks: &[usize]) -> Option<Link> {
+        let apart = |nodes: &Nodes| {
+            let node = |rank: usize| rank / nodes.ranks_per_node.max(1);
+            ranks.windows(2).any(|pair| node(pair[0]) != node(pair[1]))
+        };
+        self.nodes.filter(apart).map(|nodes| nodes.link).or(self.link)
+    }
+
+    /// Whether any ranks communicate over a simulated link.
+    pub(crate) fn has_link(&self) -> bool {
+        self.link.is_some() || self.nodes.is_some()
+    }
+
     /// How long a rank waits until it prints which rank is late: 30 s, or a tenth of a short
     /// deadline.
     pub fn notice(&self) -> Duration {

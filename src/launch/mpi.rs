@@ -74,8 +74,8 @@ pub(super) fn run<T: Send>(
         "cannot run {ranks} ranks: the launcher started {} processes",
         world.place.size
     );
-    if let Some(link) = options.link {
-        let help = "leave `link` out: it is for ranks that are threads of one process";
+    if let Some(link) = options.link.or(options.nodes.map(|nodes| nodes.link)) {
+        let help = "leave links out: they are for ranks that are threads of one process";
         return Err(BadInput::new(
             format!("ranks are MPI processes, and no link of {link} is between them"),
             help,

@@ -22,7 +22,7 @@ pub(super) fn run<T: Send>(
             let run = run.clone();
             let body = &body;
             spawn(scope, format!("rank {rank}"), STACK_BYTES, move || {
-                if options.link.is_some() {
+                if options.has_link() {
                     exact_timer();
                 }
                 run_rank(&run, rank, body)

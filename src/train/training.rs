@@ -263,8 +263,11 @@ impl<'a> Setup<'a> {
         let context = data.split(replica as u64, 0)?.named("context");
         let context = ContextParallel::new(context, strategy.exchange, strategy.slicing);
 
-        // Among data and context ranks neighbours share the experts.
-        let replicas = Replicas::sharing_experts(data, strategy.expert)?;
+        // Among data and context ranks neighbours share the experts, or shard one replica.
+        let replicas = match strategy.replicas {
+            1 => Replicas::sharing_experts(data, strategy.expert)?,
+            _ => Replicas::sharding_in_groups(data, strategy.shard_ranks())?,
+        };
 
         // Tensor ranks cut every matrix; pipeline ranks divide the layers that are made of them.
         let group = mesh.group(Axis::Tensor).clone();

@@ -131,18 +131,24 @@ fn checkpoints_of_the_real_deepspeed_are_converted() {
     }
 }
 
-/// The figures in tests/library/golden.rs are those of the file that PyTorch wrote, digit by digit.
+/// The figures in these sources are those of the files that PyTorch wrote, digit by digit.
 #[test]
-#[ignore = "needs SHARDLAB_EXTRAS: a folder with golden/gpt_training.json"]
+#[ignore = "needs SHARDLAB_EXTRAS: a folder with golden/gpt_training.json and golden/hsdp"]
 fn the_golden_figures_are_the_files() {
-    let path = needed("SHARDLAB_EXTRAS").join("golden/gpt_training.json");
-    let file = std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let source = std::fs::read_to_string(Path::new(ROOT).join("tests/library/golden.rs")).unwrap();
-    let words = source.split(|c: char| !c.is_ascii_digit() && c != '.');
-    let figures: Vec<&str> = words.filter(|word| word.len() > 12).collect();
-    assert_eq!(figures.len(), 20 + 15);
-    for figure in figures {
-        assert!(file.contains(&format!(": {figure}")), "{figure}");
+    for (source, golden, count) in [
+        ("tests/library/golden.rs", "golden/gpt_training.json", 20 + 15),
+        ("tests/suite/hsdp.rs", "golden/hsdp/fsdp2_hsdp.json", 8 * 2 * 5),
+    ] {
+        let path = needed("SHARDLAB_EXTRAS").join(golden);
+        let file = std::fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let source = std::fs::read_to_string(Path::new(ROOT).join(source)).unwrap();
+        let words = source.split(|c: char| !c.is_ascii_digit() && c != '.');
+        let figures: Vec<&str> = words.filter(|word| word.len() > 12).collect();
+        assert_eq!(figures.len(), count, "{golden}");
+        for figure in figures {
+            let found = [": ", ":"].iter().any(|colon| file.contains(&format!("{colon}{figure}")));
+            assert!(found, "{golden}: {figure}");
+        }
     }
 }

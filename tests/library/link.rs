@@ -2,7 +2,7 @@
 //! no result. There are lower bounds only: a busy machine is slower.
 
 use crate::suite;
-use shardlab::comm::{CallKind, Comm, Link, Options, Reduce};
+use shardlab::comm::{CallKind, Comm, Link, Nodes, Options, Reduce};
 use shardlab::launch;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,53 @@ const LINK: Link = Link { latency: 2e-3, bandwidth: 10e6 };
 
 fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> anyhow::Result<T> + Sync) -> Vec<T> {
     launch::run_with(ranks, &Options { link: Some(LINK), ..Options::default() }, body).unwrap()
+}
+
+/// Two nodes of two ranks, with a slow link between them alone.
+#[test]
+fn ranks_of_two_nodes_take_the_slow_link() {
+    let nodes = Nodes { ranks_per_node: 2, link: LINK };
+    let options = Options { nodes: Some(nodes), ..Options::default() };
+    let seconds = launch::run_with(4, &options, |comm| {
+        let rank = comm.rank();
+        let inside = comm.split(rank as u64 / 2, 0)?;
+        let between = comm.split(rank as u64 % 2, 0)?;
+        let mut times = Vec::new();
+        // A busy machine is late at times: the best of three.
+        let mut best = |work: &dyn Fn() -> anyhow::Result<()>| -> anyhow::Result<()> {
+            let mut least = f64::INFINITY;
+            for _ in 0..3 {
+                comm.barrier()?;
+                let start = Instant::now();
+                work()?;
+                least = least.min(start.elapsed().as_secs_f64());
+            }
+            times.push(least);
+            Ok(())
+        };
+        for group in [&inside, &between, &comm] {
+            best(&|| {
+                group.all_reduce(&mut [1f32; 25_000], Reduce::Sum)?;
+                group.start_all_reduce(vec![1f32; 25_000], Reduce::Sum)?.wait()?;
+                Ok(())
+            })?;
+        }
+        for to in [rank ^ 1, rank ^ 2] {
+            best(&|| {
+                comm.send(&[1f32; 25_000], to)?;
+                Ok(comm.recv(&mut [0f32; 25_000], to)?)
+            })?;
+        }
+        Ok(times)
+    });
+    for times in seconds.unwrap() {
+        // 100 kB in 10 ms: an all-reduce of two takes as long, and one of four 1.5 times.
+        let [inside, between, all, near, far] = times[..] else {
+            panic!("{times:?}")
+        };
+        let slow = between >= 0.028 && all >= 0.054 && far >= 0.008;
+        assert!(slow && inside < between && near < far, "{times:?}");
+    }
 }
 
 /// Seconds of the slowest rank.

@@ -15,6 +15,7 @@ mod suite {
     pub mod collectives;
     #[path = "../../labs/lab01/apparatus/formula.rs"]
     mod formulas;
+    pub mod hsdp;
     #[path = "../../labs/lab01/solutions/lab01_ring.rs"]
     pub mod lab01_ring;
     pub mod muon;
@@ -30,6 +31,7 @@ mod suite {
 mod algorithms;
 mod collectives;
 mod golden;
+mod hsdp;
 mod late;
 mod link;
 mod muon;

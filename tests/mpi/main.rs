@@ -286,6 +286,16 @@ fn suite(comm: Comm) -> Result<()> {
     if ranks > 1 {
         suite::pipeline::pipelines_train_what_one_rank_trains(&comm)?;
     }
+    if ranks == 2 {
+        suite::hsdp::two_ranks_take_zero_threes_steps(&comm)?;
+    }
+    if ranks == 4 {
+        suite::hsdp::groups_train_what_one_rank_trains(&comm, 2)?;
+        suite::hsdp::bytes_are_the_formulas(&comm)?;
+        suite::hsdp::groups_begin_alike(&comm)?;
+        suite::hsdp::mistakes_show(&comm)?;
+        suite::hsdp::pytorchs_figures(&comm, 2)?;
+    }
     suite::zero::state_goes_from_stage_to_stage(&comm, ranks <= 2)?;
     suite::zero::a_bad_step_moves_nothing(&comm)?;
     suite::zero::a_step_that_was_given_up_is_forgotten(&comm)?;

@@ -10,6 +10,7 @@ pub mod checkpoints;
 pub mod collectives;
 pub mod context;
 pub mod experts;
+pub mod hsdp;
 /// The solution of an exercise, which must run unchanged on every transport.
 #[path = "../../labs/lab01/solutions/lab01_ring.rs"]
 pub mod lab01_ring;

@@ -7,7 +7,7 @@ use shardlab::comm::Comm;
 use shardlab::difference::same_bits;
 use shardlab::model::Gpt;
 use shardlab::parallel::Strategy;
-use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
+use shardlab::parallel::zero::{Mistake, Stage, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, Setup, Training};
 
@@ -98,9 +98,9 @@ pub fn a_training_takes_the_plain_step(comm: &Comm) -> Result<()> {
 /// Clipping by a shard's own norm changes what two ranks or more train.
 pub fn a_local_norm_changes_what_is_trained(comm: &Comm) -> Result<()> {
     let (config, corpus) = config(comm.size(), |config| config.clip = 0.01);
-    let train = |local_norm| {
+    let train = |local_norm: bool| {
         let mut zero = ZeroConfig::new(Stage::One, Precision::F32, config.adamw);
-        zero.local_norm = local_norm;
+        zero.mistake = local_norm.then_some(Mistake::LocalNorm);
         let strategy = Strategy::data(comm.size(), Stage::One);
         let training = Setup::new(&config, &strategy).zero(zero).begin(comm)?;
         trained(training, &corpus.train).map(|trained| trained.values)

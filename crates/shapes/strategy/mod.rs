@@ -267,17 +267,25 @@ impl Strategy {
     /// Refuses what the library's trainer does not run; a plan may say it.
     ///
     /// # Errors
-    /// If it shards gradients in a pipeline, shards in groups, recomputes parts of layers, offloads
-    /// to disks, or tiles without ZeRO-3.
+    /// If it shards gradients in a pipeline, shards nothing in groups or experts in them,
+    /// recomputes parts of layers, offloads to disks, or tiles without ZeRO-3.
     pub fn ensure_trainable(&self) -> Result<(), BadInput> {
         let (what, help) = match self {
             _ if self.zero >= Stage::Two && self.pipeline > 1 => (
                 "a pipeline adds up the gradients of several micro-batches, and ZeRO's stages 2 and 3 shard them in each".to_string(),
                 "give zero=0 or zero=1 with pp".to_string(),
             ),
-            _ if self.replicas > 1 => (
-                format!("shard={}: the trainer shards over all data ranks", self.shard_ranks()),
-                "leave shard out; the planner reckons with it".to_string(),
+            _ if self.replicas > 1 && self.zero == Stage::Ddp => (
+                format!("shard={}: ZeRO's stage 0 shards nothing", self.shard_ranks()),
+                "give zero=1, zero=2 or zero=3, or leave shard out".to_string(),
+            ),
+            _ if self.replicas > 1 && self.expert > 1 => (
+                format!(
+                    "shard={} with ep={}: the trainer shards experts over all ranks that hold them",
+                    self.shard_ranks(),
+                    self.expert
+                ),
+                "leave shard out, or ep".to_string(),
             ),
             _ if !matches!(self.recompute, Recompute::None | Recompute::Full | Recompute::Blocks(_)) => (
                 format!("recompute={}: the trainer recomputes whole layers", self.recompute),
@@ -504,7 +512,8 @@ mod tests {
     fn what_the_trainer_does_not_run_is_refused() {
         for (text, says) in [
             ("dp=2,pp=2,zero=2", "zero=0 or zero=1"),
-            ("dp=8,zero=3,shard=4", "leave shard out"),
+            ("dp=8,shard=4", "zero=3, or leave shard out"),
+            ("dp=8,zero=3,ep=2,shard=4", "leave shard out, or ep"),
             ("recompute=norms", "recompute=full"),
             ("tiles=2", "give zero=3"),
             ("zero=1,offload=parameters", "stage 3 offloads parameters"),
@@ -512,7 +521,12 @@ mod tests {
             let error = read(text).ensure_trainable().unwrap_err();
             assert!(error.help.contains(says), "{text}: {error}");
         }
-        for text in ["dp=2,pp=2,zero=1,recompute=full", "zero=3,tiles=2,offload=parameters"] {
+        for text in [
+            "dp=2,pp=2,zero=1,recompute=full",
+            "zero=3,tiles=2,offload=parameters",
+            "dp=8,zero=3,shard=4",
+            "dp=4,cp=2,tp=2,zero=1,shard=2",
+        ] {
             read(text).ensure_trainable().unwrap();
         }
     }

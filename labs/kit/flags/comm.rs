@@ -29,6 +29,7 @@ impl CommFlags {
         let Options { deadline, .. } = Options::default();
         Options {
             link: self.link,
+            nodes: None,
             no_check: self.no_check,
             deadline: self.deadline.unwrap_or(deadline),
             flight_file: Some(folder.join("flight.jsonl")),

@@ -5,7 +5,7 @@ use crate::flags::Break;
 use anyhow::Result;
 use kit::{Journal, Steps};
 use shardlab::comm::Comm;
-use shardlab::parallel::zero::{Stage, Unit};
+use shardlab::parallel::zero::{Mistake, Stage, Unit};
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::train::{Setup, Training};
 
@@ -15,9 +15,9 @@ pub fn begin(lab: &Lab, comm: &Comm, stage: Stage) -> Result<Training> {
     let config = &lab.config;
     let tiles = if stage == Stage::Three { lab.tiles } else { 1 };
     let strategy = Strategy { tiles, ..Strategy::data(config.ranks, stage) };
-    let local_norm = lab.args.broken == Some(Break::LocalNorm);
+    let mistake = (lab.args.broken == Some(Break::LocalNorm)).then_some(Mistake::LocalNorm);
     Setup::new(config, &strategy)
-        .zero(ZeroConfig { local_norm, ..lab.zero.clone() })
+        .zero(ZeroConfig { mistake, ..lab.zero.clone() })
         .init_from(lab.args.train.model.init_from.as_deref())
         .begin(comm)
 }

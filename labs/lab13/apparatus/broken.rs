@@ -6,6 +6,7 @@ use shardlab::error::BadInput;
 use shardlab::model::{Auxiliary, Balance, Load};
 use shardlab::optim::Fragment;
 use shardlab::parallel::strategy::Recompute;
+use shardlab::parallel::zero::Mistake;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::plan::{Experts, Part};
 use shardlab::train::{Config, Training};
@@ -101,8 +102,8 @@ impl Break {
 
     /// ZeRO's settings with which it is made.
     pub fn zero(self, zero: ZeroConfig) -> ZeroConfig {
-        let local_norm = zero.local_norm || self == Break::NormWithoutExperts;
-        ZeroConfig { local_norm, ..zero }
+        let local_norm = (self == Break::NormWithoutExperts).then_some(Mistake::LocalNorm);
+        ZeroConfig { mistake: local_norm.or(zero.mistake), ..zero }
     }
 
     /// Changes averaged gradients of the data ranks that share the experts, or biases, by the loads

@@ -18,7 +18,7 @@ use super::{Buffer, Membership, Progress, Transport};
 use crate::comm::call::{Call, CallKind};
 use crate::comm::element::reduce_in_rank_order;
 use crate::comm::uneven::Counts;
-use crate::comm::{Comm, CommError, Result, link};
+use crate::comm::{Comm, CommError, Link, Result, link};
 use started::Started;
 use std::cell::Cell;
 use std::ops::Range;
@@ -54,6 +54,11 @@ impl Threads {
         self.membership.in_world()
     }
 
+    /// The simulated link of the group's collectives.
+    fn link(&self) -> Option<Link> {
+        self.world.options.link_between(&self.membership.members)
+    }
+
     /// Enters the next meeting of the group.
     fn enter(&self, call: &Call) -> Result<(Key, MutexGuard<'_, WorldState>, Arc<Meeting>)> {
         let key = (self.group, self.calls.fetch_add(1, Relaxed));
@@ -77,7 +82,7 @@ impl Threads {
         }
         state.meetings.close(key);
         state.mark_running(&self.membership.members);
-        if let Some(link) = self.world.options.link {
+        if let Some(link) = self.link() {
             let now = Instant::now();
             let size = self.membership.size();
             let start = state.link_free.get(&self.group).map_or(now, |&free| free.max(now));
@@ -190,7 +195,7 @@ impl Threads {
         let wait_all_done = |parts| self.wait_all_done(exchange, last.get() && alone, parts);
         exchange.share(self.membership.rank, slice, wait_all_published, wait_all_done)?;
         self.membership.meter.sent(exchange.sent(self.membership.rank));
-        if self.world.options.link.is_some() {
+        if self.link().is_some() {
             return self.world.sleep_until(
                 self.me(),
                 self.world.lock(),
@@ -287,7 +292,7 @@ impl Transport for Threads {
         let to = call.peer().in_world;
         let message = self.world.copy(data);
         let mut state = self.world.enter(from, call)?;
-        let arrives = self.world.options.link.map(|link| {
+        let arrives = self.world.options.link_between(&[from, to]).map(|link| {
             let now = Instant::now();
             let transfer = link::duration(link.transfer_seconds(data.len()));
             let left = state.ranks[from].free_out.map_or(now, |free| free.max(now)) + transfer;

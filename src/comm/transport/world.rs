@@ -100,7 +100,7 @@ impl ThreadWorld {
             over: Condvar::new(),
             options: options.clone(),
             // A rank that waits for a slow link sleeps.
-            may_spin: options.link.is_none() && may_spin(size),
+            may_spin: !options.has_link() && may_spin(size),
             recorders: (0..size).map(|_| Arc::new(Recorder::new())).collect(),
             spare: std::sync::Mutex::default(),
         })

@@ -2,6 +2,7 @@
 //! communicated.
 
 use super::{Stage, Unit, Zero};
+use crate::comm::Comm;
 use std::time::Instant;
 
 impl Zero {
@@ -23,7 +24,8 @@ impl Zero {
 
     /// Bytes that each rank sends in a step like the last one, by the formula. In a gather, each of
     /// n ranks sends (n-1)/n of the elements, and the same in a reduction. Stage 0 does both with
-    /// gradients. The other stages also compute a norm. Experts have n of their own.
+    /// gradients. The other stages also compute a norm. Experts have n of their own. Under HSDP n
+    /// is one group's ranks, and what they send other groups comes on top.
     pub fn bytes_a_step(&self) -> f64 {
         let bytes = |expert| {
             let ranks = self.replicas.of(expert).size() as f64;
@@ -36,14 +38,22 @@ impl Zero {
                 _ => share * (gathered + reduced) as f64,
             }
         };
-        bytes(false) + bytes(true) + self.norm_bytes() as f64
+        bytes(false) + bytes(true) + self.norm_bytes() as f64 + self.bytes_between()
+    }
+
+    /// Bytes that each rank sends other groups in a step, by the formula: an all-reduce of its
+    /// shard of the gradients, once. With r groups that is 2(r-1)/r of the shard.
+    pub fn bytes_between(&self) -> f64 {
+        let groups = self.replicas.between().map_or(1, Comm::size) as f64;
+        let shard = self.params.numel() as f64 / self.replicas.once().size() as f64;
+        2.0 * (groups - 1.0) / groups * shard * self.config.reduce.bytes() as f64
     }
 
     /// Bytes that rank 0 sends for one global norm: 4 in an all-reduce of one f32, which a
     /// different rank reduces, and 16 in an all-reduce of two f64, of which rank 0 reduces one.
     pub fn norm_bytes(&self) -> usize {
         let sharded = self.config.stage > Stage::Ddp || self.replicas.experts().is_some();
-        if self.replicas.all().size() > 1 && sharded {
+        if self.replicas.once().size() > 1 && sharded {
             20
         } else {
             0

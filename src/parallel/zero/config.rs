@@ -1,6 +1,6 @@
 //! What one chooses: the stage, sizes of buckets, where state lies.
 
-use super::{Stage, Wrap};
+use super::{Mistake, Stage, Wrap};
 use crate::comm::algorithms::Algorithm;
 use crate::optim::{AdamWConfig, MuonConfig, Offload};
 use crate::parallel::buckets::BUCKET;
@@ -44,10 +44,8 @@ pub struct ZeroConfig {
     /// Whether both ends of a pipeline add up their gradients of a tied parameter. Otherwise each
     /// keeps its own part, for a caller who adds them.
     pub add_tied: bool,
-    /// A deliberate mistake of labs: each rank clips by its own shard's norm. It is made here
-    /// because only `Zero` knows all groups that share gradients.
     #[doc(hidden)]
-    pub local_norm: bool,
+    pub mistake: Option<Mistake>,
 }
 
 impl ZeroConfig {
@@ -67,7 +65,7 @@ impl ZeroConfig {
             overlap: true,
             algorithm: None,
             add_tied: true,
-            local_norm: false,
+            mistake: None,
         }
     }
 

@@ -25,16 +25,23 @@
 //! Where data ranks share experts ([`Replicas`]), fewer of them hold the same expert: n is theirs
 //! for it, and its gradient is divided as any other.
 //!
+//! Under HSDP n is the ranks of one group. Once per step, when a shard's gradients of all
+//! micro-steps have added up, the ranks that hold it, one of each group, all-reduce them: with r
+//! groups each sends 2(r-1)/r of its shard, Ψ/n. Stages 1 and 2 do the same with their shards
+//! (Megatron-LM's `--num-distributed-optimizer-instances`). Nothing hides this all-reduce here;
+//! PyTorch's FSDP2 begins with it during the last backward pass.
+//!
 //! Reading order: `config.rs` (the choices), `mod.rs` (the one interface), `engine.rs` (what
 //! differs between stages), `division.rs`, `replicated.rs` and `reduce.rs` (stages 0 to 2),
 //! `units.rs`, `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP), `account.rs` (what
-//! it says of itself).
+//! it says of itself), `mistake.rs` (what labs do wrong).
 
 mod account;
 mod config;
 mod division;
 mod engine;
 mod gather;
+mod mistake;
 mod reduce;
 mod replicated;
 mod sharded;
@@ -44,6 +51,8 @@ pub use crate::optim::{Offload, OffloadFolder};
 pub use account::{Event, EventKind, MemoryUsage, Volumes};
 pub use config::ZeroConfig;
 pub use gather::Gatherer;
+#[doc(hidden)]
+pub use mistake::Mistake;
 pub use shapes::strategy::Stage;
 pub use units::{Unit, Wrap};
 
@@ -129,7 +138,7 @@ impl Zero {
         let replicas = replicas.into();
         for group in &params.layout().groups {
             let values = &mut params.whole_mut()?[group.range.clone()];
-            replicas.of(group.expert).broadcast(values, 0)?;
+            replicas.equal(group.expert).broadcast(values, 0)?;
         }
         params.set_gradients(Storage::Unallocated);
         let Storage::Local(Numbers::F32(values)) = params.set_values(Storage::Unallocated) else {
@@ -282,11 +291,14 @@ impl Zero {
         let pipeline = self.pipeline.iter().map(|pipeline| &pipeline.group);
         let mut comms: Vec<&Comm> = tensor.chain(pipeline).collect();
         if self.config.stage > Stage::Ddp {
-            comms.push(self.replicas.all());
+            comms.push(match self.config.mistake {
+                Some(Mistake::NormOverAll) => self.replicas.all(),
+                _ => self.replicas.once(),
+            });
         } else {
             comms.extend(self.replicas.experts());
         }
-        if self.config.local_norm {
+        if self.config.mistake == Some(Mistake::LocalNorm) {
             comms.clear();
         }
         self.engine.norm(&comms, self.numel)

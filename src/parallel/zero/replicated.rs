@@ -145,7 +145,13 @@ impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
     }
 
     fn finish(&mut self) -> Result<Vec<Averaged>> {
-        let averaged = self.reducer.finish(&self.params)?;
+        let mut averaged = self.reducer.finish(&self.params)?;
+        self.with_gradients(|gradients| {
+            for shard in gradients {
+                averaged.extend(self.replicas.average_between(shard)?);
+            }
+            anyhow::Ok(())
+        })?;
         if let Some(factor) = self.replicas.expert_factor() {
             self.with_gradients(|gradients| {
                 let of_experts =

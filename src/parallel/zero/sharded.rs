@@ -3,10 +3,12 @@
 //!
 //! A unit goes through these phases in a step: gather, forward, free, gather, backward, free. Once
 //! its gradients are complete, the ranks reduce-scatter them. Each rank gets the average of the
-//! slice that it will update.
+//! slice that it will update. Under HSDP these are the ranks of one group, and groups average once
+//! per step what their ranks have added up.
 
 use super::engine::{Each, StageEngine, Visit, add_copies, counted, scale};
 use super::gather::Gatherer;
+use super::mistake::{Early, Mistake};
 use super::units::{Offsets, Unit, Units};
 use super::{Averaged, Event, EventKind, MemoryUsage, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
@@ -30,6 +32,8 @@ pub(super) struct FullySharded<V: Stored, G: Stored> {
     /// AdamW of what is cut. With Muon, also that of this rank's own matrices, which follow.
     optimizers: Vec<Optimizer>,
     replicas: Replicas,
+    /// Only for a mistake on purpose.
+    early: Option<Early<G>>,
     _listener: Listener,
 }
 
@@ -45,7 +49,7 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
             |expert| replicas.of(expert).size(),
             config.wrap,
             config.persistence_threshold,
-            config.muon.map(|_| replicas.all().rank()),
+            config.muon.map(|_| replicas.of(false).rank()),
         ));
         let [cut, owned] = units.fragments(|expert| replicas.of(expert).rank());
         let offload = config.offload.as_ref();
@@ -78,6 +82,7 @@ impl<V: Stored, G: Stored> FullySharded<V, G> {
             reducer,
             optimizers,
             replicas: replicas.clone(),
+            early: (config.mistake == Some(Mistake::AccumulateLate)).then(Early::new),
             _listener: listener,
         })
     }
@@ -136,20 +141,28 @@ impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
     }
 
     /// Every micro-step averages its gradients, because no rank has room for whole ones.
-    fn synchronise(&self, _last_micro_step: bool) {
+    fn synchronise(&self, last_micro_step: bool) {
+        if let Some(early) = self.early.as_ref().filter(|_| last_micro_step) {
+            early.set_aside(self.reducer.step().shard());
+        }
         self.gatherer.start_backward();
     }
 
     fn finish(&mut self) -> Result<Vec<Averaged>> {
         let averaged = self.reducer.finish(&self.params);
         self.gatherer.close();
+        let mut averaged = averaged?;
+        averaged.extend(self.replicas.average_between(self.reducer.step().shard())?);
+        if let Some(early) = &self.early {
+            early.add_to(self.reducer.step().shard());
+        }
         if let Some(factor) = self.replicas.expert_factor() {
             let mut step = self.reducer.step();
             for unit in self.gatherer.units.units.iter().filter(|unit| unit.expert) {
                 scale(&mut step.shard()[unit.start..][..unit.cut], factor);
             }
         }
-        averaged
+        Ok(averaged)
     }
 
     fn add_copies(&mut self, tensor: &Comm) -> Result<()> {
