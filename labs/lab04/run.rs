@@ -1,7 +1,9 @@
 //! What lab04 runs, in which order, and its checks.
 
-use crate::apparatus::{self, Job, Lab, Measured, checks, limit, training};
-use crate::flags::{Args, Break, Show, default_to_many_small_blocks, refuse_breaking_nothing};
+use crate::apparatus::{self, Job, Lab, Measured, checks, compare_groups, limit, training};
+use crate::flags::{
+    Args, Break, Show, default_to_many_small_blocks, refuse_beside_groups, refuse_breaking_nothing,
+};
 use crate::lesson::compare_trainings;
 use anyhow::Result;
 use kit::flags::{Due, EvalConfig};
@@ -10,7 +12,7 @@ use kit::{
     Checks, End, Evaluator, Footprint, Journal, LabRun, Rates, Steps, Symptoms, parity, progress,
     report,
 };
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Nodes};
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
@@ -27,7 +29,10 @@ pub fn run(mut args: Args) -> Result<()> {
     if args.strategy.strategy.is_some() {
         args.zero.take(&strategy);
     }
-    let alone = args.zero.zero;
+    let grouped = strategy.replicas > 1;
+    // Groups that shard are compared with one group in a few steps, as stages are.
+    let alone = args.zero.zero.filter(|_| !grouped);
+    refuse_beside_groups(&args, &strategy)?;
     if alone.is_none() && args.show != Some(Show::Timeline) {
         default_to_many_small_blocks(&mut args.train.model, &mut args.zero);
     }
@@ -39,12 +44,15 @@ pub fn run(mut args: Args) -> Result<()> {
     args.strategy.ensure_divides(&config.shape)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     let mut zero = args.zero.resolve(&config)?;
-    let run = LabRun {
+    let mut run = LabRun {
         ranks: config.ranks,
         is_broken: args.broken.is_some(),
         saves: alone.is_some(),
         ..LabRun::of("lab04", &args.run)?
     };
+    run.options.nodes = args
+        .link_between
+        .map(|link| Nodes { ranks_per_node: strategy.shard_ranks(), link });
     if args.show == Some(Show::Timeline) {
         zero.stage = alone.unwrap_or(Stage::Three);
         if launch::is_first_process() {
@@ -59,7 +67,7 @@ pub fn run(mut args: Args) -> Result<()> {
         return Err(BadInput::new(what, "leave --tiles out").into());
     }
     let fitting = limit::within(args.memory_limit.map(|mb| mb * 1e6), alone, &config, &zero)?;
-    let stages = match alone {
+    let stages = match alone.or(grouped.then_some(strategy.zero)) {
         Some(stage) => vec![stage],
         None => {
             limit::ensure_padding_is_little(&config)?;
@@ -69,13 +77,14 @@ pub fn run(mut args: Args) -> Result<()> {
     refuse_breaking_nothing(&args, &config, &stages)?;
     zero.stage = stages[0];
     // One reduction in flight at a time: then the peak of memory does not depend on timing.
-    zero.overlap &= alone.is_some();
+    zero.overlap &= alone.is_some() || grouped;
     let eval = alone.map(|_| eval);
-    let peak = alone.map_or(0.0, |_| matmul_peak(config.precision));
+    let peak = args.zero.zero.map_or(0.0, |_| matmul_peak(config.precision));
     let lab = Lab {
         job: Job::of(&config, &zero),
         args,
         config,
+        strategy,
         zero,
         tiles,
         eval,
@@ -84,7 +93,7 @@ pub fn run(mut args: Args) -> Result<()> {
         run,
         peak,
     };
-    let footprint = Footprint::sharded(&lab.config, &lab.zero);
+    let footprint = Footprint::sharded(&lab.config, &lab.zero).in_groups(strategy.replicas);
     if !lab.run.goes_on(&footprint, || peak, || introduce(&lab))? {
         return Ok(());
     }
@@ -103,6 +112,9 @@ fn one_rank(lab: &Lab, comm: &Comm, checks: &mut Checks) -> Result<()> {
             apparatus::padding_on_last(screen, comm.size(), checks);
         }
         return Ok(());
+    }
+    if lab.strategy.replicas > 1 {
+        return compare_groups(lab, comm, checks);
     }
     let mut all = Vec::new();
     let mut beside = None;
@@ -210,5 +222,9 @@ fn measured(
 fn introduce(lab: &Lab) {
     lab.run.heading(lab.eval.as_ref().map(|_| "--dry-run predicts how long"));
     let corpus = lab.eval.as_ref().map(|_| &lab.corpus);
+    if lab.strategy.replicas > 1 {
+        apparatus::introduce(&lab.run.screen, None, &lab.config, &lab.job, &Stage::ALL);
+        return apparatus::introduce_groups(lab);
+    }
     apparatus::introduce(&lab.run.screen, corpus, &lab.config, &lab.job, &lab.stages);
 }

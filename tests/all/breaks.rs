@@ -90,6 +90,9 @@ fn each_mistake_is_named_and_judged_in_each_type() {
                 ("lab06", "small-group") => ("--layers 4 --embd 16 --heads 2 --block 8", flags),
                 // It reads files, and trains nothing.
                 ("lab09", "strip") => ("", flags),
+                ("lab04", "norm-over-all" | "accumulate-late") => {
+                    (model, "--strategy dp=4,zero=3,shard=2,m=2 --steps 6")
+                }
                 ("lab12", "own-count") => (model, "--ranks 2 --seed 1"),
                 ("lab13", "no-balance") => (model, "--ranks 2 --steps 100"),
                 _ => (model, flags),

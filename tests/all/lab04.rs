@@ -104,6 +104,47 @@ fn a_wrong_stage_is_found_beside_its_neighbour() {
     failed(&lab04(neighbours), 1, says);
 }
 
+/// Groups that shard: in every stage and type, with micro-batches, and two links.
+#[test]
+fn groups_that_shard_pass_the_checks() {
+    for flags in [
+        "--strategy dp=4,zero=3,shard=2 --steps 3",
+        "--strategy dp=4,zero=3,shard=1 --steps 2 --tiles 2 --wrap parameters",
+        "--strategy dp=6,zero=1,shard=3,m=2 --steps 2 --dtype bf16",
+        "--strategy dp=4,zero=2,shard=2 --steps 3 --grad-accum 3 --reduce-dtype bf16",
+        "--strategy dp=4,zero=3,shard=2,offload=parameters --steps 2",
+    ] {
+        let text = succeeded(&lab04(flags));
+        assert!(text.contains("formulas") && text.contains("2 of 2"), "{text}");
+    }
+    let two_links = "--link 1us,10GB/s --link-between 2ms,1MB/s";
+    let text = succeeded(&lab04(&format!("--strategy dp=4,zero=3,shard=2 --steps 3 {two_links}")));
+    let times = line(&text, "  step  ");
+    let words: Vec<&str> = times.split_whitespace().collect();
+    let seconds = |number: &str, unit: &str| {
+        number.parse::<f64>().unwrap() * if unit == "ms" { 1e-3 } else { 1.0 }
+    };
+    // One group sends at least 2 of 109 kB over the slow link, two groups a half.
+    let [one, two] = [seconds(words[0], words[1]), seconds(words[2], words[3])];
+    assert!(one > 0.2 && one > two, "{text}");
+}
+
+/// What goes between groups goes wrong there: the checks notice, and without the mistake they pass.
+#[test]
+fn mistakes_between_groups_are_noticed() {
+    let groups = "--strategy dp=4,zero=3,shard=2 --steps 3 --grad-accum 2";
+    for (mistake, says) in [
+        ("norm-over-all", "groups trained something else; ranks clipped by another norm"),
+        (
+            "accumulate-late",
+            "groups trained something else; ranks clipped by another norm; the ranks hold different models",
+        ),
+    ] {
+        failed(&lab04(&format!("{groups} --break {mistake}")), 1, says);
+    }
+    succeeded(&lab04(groups));
+}
+
 /// Flags of a full run that takes a second.
 const TINY: &str = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --eval-interval 4 --eval-iters 2 --log-interval 2 \
                     --warmup 2 --steps 6 --ranks 3 --clip 0.1 --out o";

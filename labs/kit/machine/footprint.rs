@@ -15,6 +15,8 @@ use shardlab::train::Config;
 pub struct Footprint<'a> {
     pub(crate) config: &'a Config,
     stage: Stage,
+    /// Groups of ranks, of which each shards a replica.
+    groups: usize,
     /// Whether the optimizer's state, and in stage 3 parameters, are in files.
     in_files: bool,
     /// Whether they are on the host, whose memory is this machine's.
@@ -24,7 +26,13 @@ pub struct Footprint<'a> {
 impl<'a> Footprint<'a> {
     /// The footprint of data parallelism: every rank holds everything.
     pub fn new(config: &'a Config) -> Footprint<'a> {
-        Footprint { config, stage: Stage::Ddp, in_files: false, on_host: false }
+        Footprint {
+            config,
+            stage: Stage::Ddp,
+            groups: 1,
+            in_files: false,
+            on_host: false,
+        }
     }
 
     /// The footprint of ZeRO: ranks shard the model's state.
@@ -32,9 +40,20 @@ impl<'a> Footprint<'a> {
         Footprint {
             config,
             stage: zero.stage,
+            groups: 1,
             in_files: matches!(zero.offload, Some(Offload::Files(_))),
             on_host: matches!(zero.offload, Some(Offload::Host)),
         }
+    }
+
+    /// The same if ranks shard in so many groups.
+    pub fn in_groups(self, groups: usize) -> Footprint<'a> {
+        Footprint { groups, ..self }
+    }
+
+    /// The ranks that shard together.
+    fn shard_ranks(&self) -> usize {
+        self.config.ranks / self.groups
     }
 
     /// Bytes of one rank with batches of `batch` sequences; and bytes of a temporary f32 copy of
@@ -48,10 +67,14 @@ impl<'a> Footprint<'a> {
         let state = if in_files { zero_memory_offloaded } else { zero_memory };
         let each = precision.bytes_each(reduce);
         let [parameters, gradients, mut optimizer] =
-            state(stage.number(), numel, config.ranks as u64, each);
+            state(stage.number(), numel, self.shard_ranks() as u64, each);
         if config.muon.is_some() && !in_files {
             // Its matrices have one moment.
-            let owners = if stage >= Stage::One { config.ranks as u64 } else { 1 };
+            let owners = if stage >= Stage::One {
+                self.shard_ranks() as u64
+            } else {
+                1
+            };
             optimizer -= 4 * config.shape.hidden() / owners;
         }
         let holds_all = stage < Stage::Three && precision == Precision::F32;
@@ -108,7 +131,7 @@ impl<'a> Footprint<'a> {
         let place = |moves| if on_host && moves { ", on the host" } else { "" };
         let sharded = |from| {
             if stage >= from {
-                format!(", sharded among {}", config.ranks)
+                format!(", sharded among {}", self.shard_ranks())
             } else {
                 String::new()
             }

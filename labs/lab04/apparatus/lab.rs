@@ -5,14 +5,15 @@ use crate::flags::Args;
 use kit::LabRun;
 use kit::flags::EvalConfig;
 use shardlab::data::Corpus;
-use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::train::Config;
 
 /// The run's settings, which all ranks share.
 pub struct Lab {
     pub args: Args,
     pub config: Config,
+    pub strategy: Strategy,
     pub job: Job,
     /// The settings of the first stage; the others differ only in their number.
     pub zero: ZeroConfig,

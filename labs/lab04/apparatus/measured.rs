@@ -108,7 +108,7 @@ pub fn agree(measured: f64, predicted: f64) -> bool {
 
 /// A hash of all parameters' names and bits. No rank has to hold the whole model for it. All ranks
 /// call it.
-fn hash(zero: &mut Zero) -> Result<u64> {
+pub fn hash(zero: &mut Zero) -> Result<u64> {
     let mut sum = 0u64;
     zero.each(|spec, values| {
         let mut hasher = DefaultHasher::new();

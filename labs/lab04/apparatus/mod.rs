@@ -10,11 +10,16 @@
 //! - computed steps: `ring.rs` (a collective), `computed.rs` (a step), `timeline.rs` (drawn),
 //!   `polaris.rs` (on a real network)
 //! - all stages: `owners.rs` (Muon's matrices), `comparison.rs`, `checks.rs`
+//! - groups that shard: `tree.rs` (one rank that adds as they do), `grouped.rs` (what they held and
+//!   sent), `groups_shown.rs`, `groups.rs` (all of it)
 //! - `padding.rs` (padding, recorded on the wrong rank)
 
 pub mod checks;
 mod comparison;
 mod computed;
+mod grouped;
+mod groups;
+mod groups_shown;
 mod holdings;
 mod introduce;
 mod job;
@@ -28,8 +33,11 @@ mod ring;
 mod stages;
 mod timeline;
 pub mod training;
+mod tree;
 
 pub use comparison::{compared, show};
+pub use groups::compare_groups;
+pub use groups_shown::introduce_groups;
 pub use introduce::introduce;
 pub use job::Job;
 pub use lab::Lab;
