@@ -41,7 +41,7 @@ const SIZES: [&str; 6] = [
 ];
 
 /// Flags about ranks and their strategy that no text says.
-const OTHERS: [&str; 19] = [
+const OTHERS: [&str; 20] = [
     "--strategy",
     "--link",
     "--deadline",
@@ -61,6 +61,7 @@ const OTHERS: [&str; 19] = [
     "--no-poison",
     "--save-every",
     "--memory-limit",
+    "--link-between",
 ];
 
 /// The flags of a lab, and the heading of each.
