@@ -216,7 +216,8 @@ fn measured(
     let norm = journal.records[0].grad_norm;
     let updates = journal.records.iter().map(|record| record.dt - record.dtf - record.dtb);
     let update = updates.fold(f64::INFINITY, f64::min);
-    Measured::look(comm, stage, &mut training.zero, losses, norm, (journal.sent(), update))
+    let looked = Measured::look(comm, stage, &mut training.zero, losses, norm, journal.sent())?;
+    Ok(Measured { update, ..looked })
 }
 
 fn introduce(lab: &Lab) {

@@ -47,7 +47,6 @@ fn train(lab: &Lab, comm: &Comm, strategy: &Strategy, mistake: Option<Mistake>) 
         .init_from(lab.args.train.model.init_from.as_deref())
         .begin(comm)?;
     let [mut losses, mut norms, mut seconds] = [const { Vec::new() }; 3];
-    let mut update = f64::INFINITY;
     let mut sent = [0; 2];
     for step in 0..config.steps {
         progress(comm, || format!("{strategy}: step {} of {}", step + 1, config.steps));
@@ -64,7 +63,6 @@ fn train(lab: &Lab, comm: &Comm, strategy: &Strategy, mistake: Option<Mistake>) 
         norms.push(taken.grad_norm);
         let times = taken.computed.times;
         seconds.push((times.updated - times.begun).as_secs_f64());
-        update = update.min((times.updated - times.averaged).as_secs_f64());
     }
     comm.all_reduce(&mut seconds, Reduce::Max)?;
     seconds.drain(..1.min(seconds.len() - 1));
@@ -72,7 +70,7 @@ fn train(lab: &Lab, comm: &Comm, strategy: &Strategy, mistake: Option<Mistake>) 
     let mut means = sent.map(|bytes| bytes as f64);
     comm.all_reduce(&mut means, Reduce::Mean)?;
     let stage = strategy.zero;
-    let sent = (sent.iter().sum(), update);
+    let sent = sent.iter().sum();
     let measured = Measured::look(comm, stage, &mut training.zero, losses, norms[0], sent)?;
     let between_formula = training.zero.bytes_between();
     Ok(Grouped {

@@ -23,20 +23,21 @@ pub struct Measured {
     pub formula: f64,
     /// Elements of the matrices that each rank updates with Muon, in rank order.
     pub owned: Vec<u64>,
-    /// Seconds that remained of the fastest step beside its passes: those of the optimizer.
+    /// Seconds that remained of the fastest step beside its passes, those of the optimizer; 0 if
+    /// nobody noted them.
     pub update: f64,
 }
 
 impl Measured {
-    /// Looks at a training after its last step, which sent `sent` bytes, and whose fastest update
-    /// took `update` seconds. All ranks call it. `norm` is the first step's.
+    /// Looks at a training after its last step, which sent `sent` bytes. All ranks call it. `norm`
+    /// is the first step's.
     pub fn look(
         comm: &Comm,
         stage: Stage,
         zero: &mut Zero,
         mut losses: Vec<f64>,
         norm: f64,
-        (sent, update): (u64, f64),
+        sent: u64,
     ) -> Result<Measured> {
         comm.all_reduce(&mut losses, Reduce::Mean)?;
         let sent = comm.reduced(sent as f64, Reduce::Mean)?;
@@ -60,7 +61,7 @@ impl Measured {
             sent,
             formula,
             owned,
-            update,
+            update: 0.0,
         })
     }
 
