@@ -3,11 +3,12 @@
 use anyhow::Result;
 use kit::show::{bytes_decimal, significant};
 use kit::{Ask, Question};
+use shardlab::optim::NewtonSchulz;
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::{BytesEach, zero_memory, zero_traffic, zero_volumes};
 
 /// The first is asked before the run.
-pub const QUESTIONS: &[Ask] = &[prediction, state_of_a_stage];
+pub const QUESTIONS: &[Ask] = &[prediction, state_of_a_stage, tokens_of_a_muon_step];
 
 /// How much more ZeRO-3 sends than data parallelism.
 fn prediction() -> Result<Question> {
@@ -72,4 +73,37 @@ fn state_of_a_stage() -> Result<Question> {
             "Stage 1 shares only the optimizer's bytes: 2 + 2 + 12/{ranks} for each parameter."
         ),
     ))
+}
+
+/// How many tokens' passes cost as much as Muon's step.
+fn tokens_of_a_muon_step() -> Result<Question> {
+    let side = 128.0;
+    let steps = NewtonSchulz::Jordan.coefficients().count() as f64;
+    let square = side * side;
+    // Three products of square matrices.
+    let newton_schulz = 3.0 * 2.0 * side * square;
+    let tokens = |passes: f64| steps * newton_schulz / (passes * 2.0 * square);
+    Ok(Question::amount(
+        ["lab04", "Does it help?"],
+        format!(
+            "A layer's matrix has {side} rows and {side} columns. Each of Muon's {steps} Newton-Schulz steps multiplies three pairs of \
+             matrices of that size. For how many tokens do this layer's forward and backward pass take as many FLOPs?"
+        ),
+        |tokens| format!("{tokens} tokens"),
+        tokens(3.0),
+        &[
+            (tokens(3.0) / steps, "That is one Newton-Schulz step. Muon takes five."),
+            (
+                tokens(1.0),
+                "That is the forward pass alone. The backward pass takes twice as many: gradients of the input, and of the matrix.",
+            ),
+            (
+                tokens(3.0) / 3.0,
+                "That is one product in each step: X Xt. Its square and the product with X come after it.",
+            ),
+        ],
+        "A token takes three products of a vector and the matrix, and a Newton-Schulz step three of two matrices, each as much as 128 \
+         vectors: 5 times 128.",
+    )
+    .on_page("muon"))
 }

@@ -143,6 +143,8 @@ mod tests {
         assert_eq!(next(), Some("16 samples"));
         // 13 GB x (2 + 2 + 12/16).
         assert_eq!(next(), Some("61.8 GB"));
+        // 5 times 3 x 2 x 128^3, over 6 x 128^2.
+        assert_eq!(next(), Some("640 tokens"));
         // One for attention, and one for the MLP.
         assert_eq!(next(), Some("2"));
         // One for each rank from the first on.
