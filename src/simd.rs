@@ -1,7 +1,7 @@
 //! Compiles plain loops for several instruction sets, and chooses the machine's best at run time,
 //! because login and compute nodes differ. `SHARDLAB_SIMD=portable` chooses instructions that every
-//! machine has; `SHARDLAB_SIMD=tiles` multiplies bf16 in the processor's tiles, to bits of their
-//! own.
+//! machine has; `SHARDLAB_SIMD=vectors` multiplies bf16 in vectors, to every machine's bits, also
+//! where the processor has tiles, which are faster and have bits of their own.
 
 /// Calls `loops(arguments)` with the machine's widest vector instructions:
 /// `vectorized!((x, &mut y[..]), gelu_of)`.
@@ -21,8 +21,11 @@ macro_rules! vectorized {
 }
 pub(crate) use vectorized;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+#[cfg(not(target_family = "wasm"))]
+use chosen::wants_tiles;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) use chosen::{in_vectors, is_portable, unknown};
 
@@ -30,7 +33,8 @@ static ANOTHER_RANK_HAS_NO_TILES: AtomicBool = AtomicBool::new(false);
 
 /// Whether this rank would multiply bf16 in the processor's tiles, whose bits are their own.
 pub(crate) fn has_tiles() -> bool {
-    bf16_products::Way::Tiles.is_here()
+    static HAS_TILES: OnceLock<bool> = OnceLock::new();
+    *HAS_TILES.get_or_init(|| wants_tiles() && bf16_products::Way::Tiles.is_here())
 }
 
 /// Whether all ranks do.
@@ -57,6 +61,11 @@ pub(crate) fn is_portable() -> bool {
 }
 
 #[cfg(target_family = "wasm")]
+fn wants_tiles() -> bool {
+    false
+}
+
+#[cfg(target_family = "wasm")]
 pub(crate) fn unknown() -> Option<String> {
     None
 }
@@ -78,6 +87,11 @@ mod chosen {
         arch().is_none()
     }
 
+    /// Whether no setting asks for the bits that every machine has.
+    pub(super) fn wants_tiles() -> bool {
+        matches!(setting().as_deref(), None | Some(""))
+    }
+
     fn setting() -> Option<String> {
         let setting = std::env::var_os("SHARDLAB_SIMD")?;
         Some(setting.to_string_lossy().into_owned())
@@ -92,7 +106,8 @@ mod chosen {
         static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
         *ARCH.get_or_init(|| {
             let widest = widest(setting().as_deref());
-            widest.expect("SHARDLAB_SIMD is unknown: set it to portable or tiles, or leave it out")
+            widest
+                .expect("SHARDLAB_SIMD is unknown: set it to portable or vectors, or leave it out")
         })
     }
 
@@ -100,7 +115,7 @@ mod chosen {
     /// compiled for, if `SHARDLAB_SIMD=portable` asks for them. `None` if the setting is unknown.
     pub(super) fn widest(setting: Option<&str>) -> Option<Option<pulp::Arch>> {
         match setting {
-            None | Some("" | "tiles") => Some(Some(pulp::Arch::new())),
+            None | Some("" | "vectors") => Some(Some(pulp::Arch::new())),
             Some("portable") => Some(None),
             Some(_) => None,
         }
@@ -134,9 +149,9 @@ mod tests {
     #[test]
     fn portable_is_a_choice_and_a_slip_is_not() {
         assert!(widest(None).unwrap().is_some() && widest(Some("")).unwrap().is_some());
-        assert!(widest(Some("tiles")).unwrap().is_some());
+        assert!(widest(Some("vectors")).unwrap().is_some());
         assert!(widest(Some("portable")).unwrap().is_none());
-        for slip in ["portabel", "PORTABLE", "tile", "avx2", " "] {
+        for slip in ["portabel", "PORTABLE", "vector", "avx2", " "] {
             assert!(widest(Some(slip)).is_none(), "{slip}");
         }
     }

@@ -1,27 +1,23 @@
 //! The tiles of Intel's AMX (Sapphire Rapids and later): whether they may be used, and their
 //! instructions, as text: Rust's own are not stable yet.
 
-use crate::instructions::Instructions;
+use crate::instructions::{Instructions, PAIRS, STEP};
+use crate::pack::{InLoops, Pairing, Square};
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid_count, _xgetbv};
+use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
-/// Whether this process may use tiles. It asks once, for all of its threads. `SHARDLAB_SIMD=tiles`
-/// has to ask for them: what these instructions compute is known from records, and this kernel
-/// itself has run in the emulation only.
+/// Whether this process may use tiles. It asks once, for all of its threads.
 pub fn is_here() -> bool {
     static IS_HERE: OnceLock<bool> = OnceLock::new();
     *IS_HERE.get_or_init(|| {
-        let is_asked_for = std::env::var_os("SHARDLAB_SIMD").is_some_and(|asks| asks == "tiles");
-        if !is_asked_for {
-            return false;
-        }
         // A processor with tiles has these, with which factors are packed. They also say that
         // XGETBV and CPUID's leaf 7 are there.
         is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bf16")
             && has_tiles()
             && are_permitted()
     })
@@ -95,6 +91,110 @@ macro_rules! instruction {
 /// The calling thread's tiles, from their configuration to their release.
 pub struct Amx(());
 
+/// VCVTNE2PS2BF16 rounds 32 numbers as this package does, whatever the processor's flags say.
+impl Pairing for Amx {
+    #[inline(always)]
+    fn neighbours(row: &[f32], packed: &mut [u32]) {
+        let (rows, rest) = row.as_chunks::<STEP>();
+        let (to, to_rest) = packed.split_at_mut(rows.len() * PAIRS);
+        for (x, to) in rows.iter().zip(to.as_chunks_mut::<PAIRS>().0) {
+            // SAFETY: whoever has tiles has these instructions, and the arrays are that long.
+            unsafe {
+                let low = _mm512_loadu_ps(x.as_ptr());
+                let high = _mm512_loadu_ps(x.as_ptr().add(PAIRS));
+                let both: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+                _mm512_storeu_si512(to.as_mut_ptr().cast(), both);
+            }
+        }
+        InLoops::neighbours(rest, to_rest);
+    }
+
+    #[inline(always)]
+    fn of_rows(even: &[f32], odd: &[f32], packed: &mut [u32]) {
+        let whole = packed.len().min(even.len()).min(odd.len()) / PAIRS * PAIRS;
+        // SAFETY: as above.
+        unsafe {
+            let order = _mm512_loadu_si512(INTERLEAVED.as_ptr().cast());
+            for at in (0..whole).step_by(PAIRS) {
+                let even = _mm512_loadu_ps(even[at..].as_ptr());
+                let odd = _mm512_loadu_ps(odd[at..].as_ptr());
+                let both: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(odd, even));
+                let pairs = _mm512_permutexvar_epi16(order, both);
+                _mm512_storeu_si512(packed[at..].as_mut_ptr().cast(), pairs);
+            }
+        }
+        let odd = if odd.is_empty() { odd } else { &odd[whole..] };
+        InLoops::of_rows(&even[whole..], odd, &mut packed[whole..]);
+    }
+
+    #[inline(always)]
+    fn transpose(square: &mut Square) {
+        // SAFETY: as above.
+        unsafe {
+            let mut rows = [_mm512_setzero_si512(); PAIRS];
+            for row in 0..PAIRS {
+                rows[row] = _mm512_loadu_si512(square.0[row].as_ptr().cast());
+            }
+            exchange::<8>(&mut rows);
+            exchange::<4>(&mut rows);
+            exchange::<2>(&mut rows);
+            exchange::<1>(&mut rows);
+            for row in 0..PAIRS {
+                _mm512_storeu_si512(square.0[row].as_mut_ptr().cast(), rows[row]);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn will_read<T>(number: Option<&T>) {
+        if let Some(number) = number {
+            // SAFETY: this reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>((&raw const *number).cast()) };
+        }
+    }
+}
+
+/// A step of a transposition (`pack.rs`).
+///
+/// # Safety
+/// The processor must have AVX-512.
+#[inline(always)]
+unsafe fn exchange<const STEP: usize>(rows: &mut [__m512i; PAIRS]) {
+    // Where the upper and the lower row of two take their numbers, those of the lower one from 16
+    // on.
+    const { assert!(STEP.is_power_of_two() && STEP < PAIRS) };
+    let [mut left, mut right] = [[0u32; PAIRS]; 2];
+    for i in 0..PAIRS {
+        let is_left = i & STEP == 0;
+        left[i] = if is_left { i } else { PAIRS + i - STEP } as u32;
+        right[i] = if is_left { i + STEP } else { PAIRS + i } as u32;
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        let left = _mm512_loadu_si512(left.as_ptr().cast());
+        let right = _mm512_loadu_si512(right.as_ptr().cast());
+        for upper in 0..PAIRS {
+            if upper & STEP == 0 {
+                let x = rows[upper];
+                let y = rows[upper + STEP];
+                rows[upper] = _mm512_permutex2var_epi32(x, left, y);
+                rows[upper + STEP] = _mm512_permutex2var_epi32(x, right, y);
+            }
+        }
+    }
+}
+
+/// Where the numbers of pairs stand in two rows one after the other.
+const INTERLEAVED: [u16; STEP] = {
+    let mut order = [0; STEP];
+    let mut i = 0;
+    while i < STEP {
+        order[i] = (i / 2 + i % 2 * PAIRS) as u16;
+        i += 1;
+    }
+    order
+};
+
 impl Instructions for Amx {
     fn begin() -> Amx {
         assert!(is_here(), "no tiles here");
@@ -118,6 +218,25 @@ impl Instructions for Amx {
                 "tileloadd tmm{to}, [{from} + {bytes}*1]",
                 to = const TO, from = in(reg) from, bytes = in(reg) 4 * stride
             );
+        }
+    }
+
+    #[inline(always)]
+    fn fetch(from: *const u32, numbers: usize) {
+        for line in (0..numbers).step_by(PAIRS) {
+            // SAFETY: this reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(line).cast()) };
+        }
+    }
+
+    #[inline(always)]
+    fn fetch_to_write(to: *mut u32, [rows, cols]: [usize; 2], stride: usize) {
+        for row in 0..rows {
+            for col in (0..cols).step_by(PAIRS) {
+                let line = to.wrapping_add(row * stride + col);
+                // SAFETY: this writes nothing.
+                unsafe { instruction!("prefetchw [{line}]", line = in(reg) line) };
+            }
         }
     }
 

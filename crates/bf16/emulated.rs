@@ -2,6 +2,7 @@
 
 use crate::instructions::{Instructions, PAIRS};
 use crate::number::unpaired;
+use crate::pack::{InLoops, Pairing, Square};
 
 /// What TDPBF16PS computes for one element: `sum` plus the products of at most 16 pairs of a row of
 /// the left factor and of a column of the right one. All numbers are bits; a pair has its even
@@ -44,6 +45,20 @@ fn fused(a: f32, b: f32, sum: f32) -> f32 {
 
 /// Eight tiles in memory.
 pub struct Emulated([[[u32; PAIRS]; PAIRS]; 8]);
+
+impl Pairing for Emulated {
+    fn neighbours(row: &[f32], packed: &mut [u32]) {
+        InLoops::neighbours(row, packed);
+    }
+
+    fn of_rows(even: &[f32], odd: &[f32], packed: &mut [u32]) {
+        InLoops::of_rows(even, odd, packed);
+    }
+
+    fn transpose(square: &mut Square) {
+        InLoops::transpose(square);
+    }
+}
 
 impl Instructions for Emulated {
     fn begin() -> Emulated {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 impl Way {
     /// The fastest way of this machine. Tiles give bits of their own, so no stopwatch decides on
-    /// them: they are taken where they are here and asked for.
+    /// them: they are taken where they are.
     pub fn best() -> Way {
         if Way::Tiles.is_here() {
             Way::Tiles

@@ -1,6 +1,6 @@
 //! Matrix products in bf16 with sums in f32, on the calling thread: with the processor's own
 //! instruction where it is fast, and with the same bits where it is not, or where there is none.
-//! Processors with tiles (AMX) have other bits in those, which `SHARDLAB_SIMD=tiles` asks for.
+//! Processors with tiles (AMX) are several times as fast in those, to bits of their own.
 //!
 //! ```
 //! use bf16_products::{Matrix, Way, Write, matmul};
@@ -39,8 +39,8 @@
 //! them filled up with zeros. That emulates the instruction, and runs on any machine: it gave every
 //! bit of 1.8 million elements that an Intel Xeon computed, 1,040 of which are in `amx.txt`.
 //!
-//! So where they are asked for, [`Way::best`] differs between processors.
-//! [`Way::best_of_vectors`] does not differ in bits.
+//! So [`Way::best`] has other bits on processors with tiles. [`Way::best_of_vectors`] has the same
+//! bits on all.
 //!
 //! # How
 //!

@@ -1,6 +1,7 @@
 //! Factors' elements, and their rounding to bf16.
 
 use crate::matrix::Matrix;
+use crate::pack::{Pairing, pair_rows};
 use half::bf16;
 
 /// An element of a factor.
@@ -11,6 +12,14 @@ pub trait Number: Copy + sealed::Sealed {
 
     /// A factor of such elements.
     fn factor(matrix: Matrix<Self>) -> Factor;
+
+    /// Pairs of a row's neighbours, rounded.
+    #[doc(hidden)]
+    fn neighbours<P: Pairing>(row: &[Self], packed: &mut [u32]);
+
+    /// Pairs of the numbers of two rows, rounded.
+    #[doc(hidden)]
+    fn of_rows<P: Pairing>(even: &[Self], odd: &[Self], packed: &mut [u32]);
 }
 
 /// A factor of a product.
@@ -48,6 +57,16 @@ impl Number for f32 {
     fn factor(matrix: Matrix<f32>) -> Factor {
         Factor::F32(matrix)
     }
+
+    #[inline(always)]
+    fn neighbours<P: Pairing>(row: &[f32], packed: &mut [u32]) {
+        P::neighbours(row, packed);
+    }
+
+    #[inline(always)]
+    fn of_rows<P: Pairing>(even: &[f32], odd: &[f32], packed: &mut [u32]) {
+        P::of_rows(even, odd, packed);
+    }
 }
 
 impl Number for bf16 {
@@ -60,6 +79,32 @@ impl Number for bf16 {
     fn factor(matrix: Matrix<bf16>) -> Factor {
         Factor::Bf16(matrix)
     }
+
+    #[inline(always)]
+    fn neighbours<P: Pairing>(row: &[bf16], packed: &mut [u32]) {
+        let (pairs, rest) = row.as_chunks::<2>();
+        for (packed, [even, odd]) in packed.iter_mut().zip(pairs) {
+            // They lie in memory as a pair does.
+            let both = u32::from(even.to_bits()) | u32::from(odd.to_bits()) << 16;
+            *packed = both & normal(both);
+        }
+        if let ([last], Some(packed)) = (rest, packed.last_mut()) {
+            *packed = pair(last.rounded(), 0);
+        }
+    }
+
+    #[inline(always)]
+    fn of_rows<P: Pairing>(even: &[bf16], odd: &[bf16], packed: &mut [u32]) {
+        pair_rows(even, odd, packed);
+    }
+}
+
+/// The bits of a pair that remain if numbers below the normal range become zeros of their sign.
+#[inline(always)]
+fn normal(pair: u32) -> u32 {
+    let even = if pair & EXPONENT >> 16 == 0 { SIGN >> 16 } else { 0xffff };
+    let odd = if pair & EXPONENT == 0 { SIGN } else { 0xffff_0000 };
+    even | odd
 }
 
 /// Two numbers that the instruction takes together: the one at the even position in the lower half.

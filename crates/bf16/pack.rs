@@ -22,6 +22,14 @@ pub struct Packed {
     pub right: Vec<u32>,
 }
 
+/// Room for so many pairs, which may hold anything, from the start of a cache line on: a tile's
+/// row is as long.
+fn room(packed: &mut Vec<u32>, pairs: usize) -> &mut [u32] {
+    packed.resize(packed.len().max(pairs + SIDE), 0);
+    let start = packed.as_ptr().align_offset(size_of::<[u32; SIDE]>()).min(SIDE);
+    &mut packed[start..][..pairs]
+}
+
 /// `0..length` in ranges of at most `step`.
 pub fn ranges(length: usize, step: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..length).step_by(step).map(move |start| start..length.min(start + step))
@@ -36,13 +44,13 @@ pub fn left<T: Number>(a: Matrix<T>, packed: &mut Vec<u32>) -> Strides {
     packed.resize(rows * pairs, 0);
     if a.col_stride == 1 {
         for (row, packed) in packed.chunks_exact_mut(pairs).take(a.rows).enumerate() {
-            pack_row(a.row(row), packed);
+            T::neighbours::<InLoops>(a.row(row), packed);
         }
         return Strides { row: pairs, pair: 1 };
     }
     for (p, packed) in packed.chunks_exact_mut(rows).enumerate() {
         let [even, odd] = pair_of_rows(a.t(), p);
-        pack_rows(even, odd, packed);
+        T::of_rows::<InLoops>(even, odd, packed);
     }
     Strides { row: 1, pair: rows }
 }
@@ -51,23 +59,27 @@ pub fn left<T: Number>(a: Matrix<T>, packed: &mut Vec<u32>) -> Strides {
 /// of `step` pairs: the last ones are zeros. No one reads the sums of the columns that the last
 /// panel has too many.
 #[inline(always)]
-pub fn right<T: Number>(b: Matrix<T>, step: usize, packed: &mut Vec<u32>) {
+pub fn right<'p, P: Pairing, T: Number>(
+    b: Matrix<T>,
+    step: usize,
+    packed: &'p mut Vec<u32>,
+) -> &'p [u32] {
     let filled = b.rows.div_ceil(2);
     let pairs = filled.next_multiple_of(step);
-    packed.resize(b.cols.next_multiple_of(COLS) * pairs, 0);
+    let packed = room(packed, b.cols.next_multiple_of(COLS) * pairs);
     if b.col_stride != 1 {
         for (panel, packed) in packed.chunks_exact_mut(pairs * COLS).enumerate() {
             let cols = panel * COLS..b.cols.min((panel + 1) * COLS);
-            pack_turned(b.cols(cols).t(), packed.as_chunks_mut().0);
+            pack_turned::<P, T>(b.cols(cols).t(), packed.as_chunks_mut().0);
         }
-        return;
+        return packed;
     }
     for p in 0..filled {
         let [even, odd] = pair_of_rows(b, p);
         let mut odd = odd.chunks(COLS);
         for (panel, even) in even.chunks(COLS).enumerate() {
             let odd = odd.next().unwrap_or_default();
-            pack_rows(even, odd, &mut packed[(panel * pairs + p) * COLS..][..COLS]);
+            T::of_rows::<P>(even, odd, &mut packed[(panel * pairs + p) * COLS..][..COLS]);
         }
     }
     if filled < pairs {
@@ -75,27 +87,34 @@ pub fn right<T: Number>(b: Matrix<T>, step: usize, packed: &mut Vec<u32>) {
             .chunks_exact_mut(pairs * COLS)
             .for_each(|panel| panel[filled * COLS..].fill(0));
     }
+    packed
 }
 
 /// Packs rows of the left factor, from `first` on, as squares: those of [`SIDE`] rows' pairs in
 /// order, then those of the next rows. What is no row or no pair is zero.
 #[inline(always)]
-pub fn squares<T: Number>(a: Matrix<T>, first: usize, squares: &mut [Square]) {
+pub fn squares<P: Pairing, T: Number>(a: Matrix<T>, first: usize, squares: &mut [Square]) {
     let steps = a.cols.div_ceil(2 * SIDE);
     for (at, square) in squares.iter_mut().enumerate() {
         let first = first + at / steps * SIDE;
         let inner = at % steps * 2 * SIDE;
         if a.col_stride == 1 {
-            *square = square_of(a, first, inner);
+            square_of::<P, T>(a, first, inner, square);
             continue;
         }
-        *square = Square::default();
-        for (p, packed) in square.iter_mut().enumerate() {
-            let pair = pair_of_rows(a.t(), inner / 2 + p);
-            let [even, odd] = pair.map(|row| row.get(first..).unwrap_or_default());
-            pack_rows(even, odd, packed);
+        for (p, packed) in square.0.iter_mut().enumerate() {
+            let [even, odd] = pair_of_rows(a.t(), inner / 2 + p);
+            // The next rows of the left factor are the next columns here, far apart in memory.
+            P::will_read(even.get(first + 2 * SIDE));
+            P::will_read(odd.get(first + 2 * SIDE));
+            let even = even.get(first..).unwrap_or_default();
+            let odd = odd.get(first..).unwrap_or_default();
+            if even.len() < SIDE {
+                *packed = [0; SIDE];
+            }
+            T::of_rows::<P>(even, odd, packed);
         }
-        transpose(square);
+        P::transpose(square);
     }
 }
 
@@ -108,9 +127,40 @@ fn pair_of_rows<T>(x: Matrix<'_, T>, p: usize) -> [&[T]; 2] {
     })
 }
 
-/// Pairs of a row's neighbours.
+/// How f32 are rounded and paired.
+pub trait Pairing {
+    /// Pairs of a row's neighbours.
+    fn neighbours(row: &[f32], packed: &mut [u32]);
+    /// Pairs of the numbers of two rows, of which the second one may be empty.
+    fn of_rows(even: &[f32], odd: &[f32], packed: &mut [u32]);
+    /// Exchanges rows and columns.
+    fn transpose(square: &mut Square);
+    /// Says that this number, if it is one, will be read later.
+    fn will_read<T>(_number: Option<&T>) {}
+}
+
+/// In loops that the compiler makes vectors of.
+pub struct InLoops;
+
+impl Pairing for InLoops {
+    #[inline(always)]
+    fn neighbours(row: &[f32], packed: &mut [u32]) {
+        pair_neighbours(row, packed);
+    }
+
+    #[inline(always)]
+    fn of_rows(even: &[f32], odd: &[f32], packed: &mut [u32]) {
+        pair_rows(even, odd, packed);
+    }
+
+    #[inline(always)]
+    fn transpose(square: &mut Square) {
+        transpose(&mut square.0);
+    }
+}
+
 #[inline(always)]
-fn pack_row<T: Number>(row: &[T], packed: &mut [u32]) {
+fn pair_neighbours<T: Number>(row: &[T], packed: &mut [u32]) {
     let (pairs, rest) = row.as_chunks::<2>();
     for (packed, [even, odd]) in packed.iter_mut().zip(pairs) {
         *packed = pair(even.rounded(), odd.rounded());
@@ -120,9 +170,8 @@ fn pack_row<T: Number>(row: &[T], packed: &mut [u32]) {
     }
 }
 
-/// Pairs of the numbers of two rows, of which the second one may be empty.
 #[inline(always)]
-fn pack_rows<T: Number>(even: &[T], odd: &[T], packed: &mut [u32]) {
+pub fn pair_rows<T: Number>(even: &[T], odd: &[T], packed: &mut [u32]) {
     if odd.is_empty() {
         packed.iter_mut().zip(even).for_each(|(to, even)| *to = pair(even.rounded(), 0));
         return;
@@ -134,33 +183,44 @@ fn pack_rows<T: Number>(even: &[T], odd: &[T], packed: &mut [u32]) {
 
 /// Side of the squares that are transposed, and of a processor's tile.
 pub const SIDE: usize = 16;
-/// Pairs.
-pub type Square = [[u32; SIDE]; SIDE];
+/// Pairs, a cache line a row.
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+pub struct Square(pub [[u32; SIDE]; SIDE]);
 
 /// A square of a row-major matrix's pairs of neighbours, with zeros where the matrix ends.
 #[inline(always)]
-fn square_of<T: Number>(x: Matrix<T>, first_row: usize, first: usize) -> Square {
+fn square_of<P: Pairing, T: Number>(
+    x: Matrix<T>,
+    first_row: usize,
+    first: usize,
+    square: &mut Square,
+) {
     let width = (2 * SIDE).min(x.cols - first);
-    let mut square = Square::default();
-    for (row, square) in (first_row..x.rows).zip(&mut square) {
-        let row = &x.row(row)[first..][..width];
-        match row.first_chunk::<{ 2 * SIDE }>() {
-            Some(row) => pack_row(row, square),
-            None => pack_row(row, &mut square[..width.div_ceil(2)]),
+    for (row, packed) in (first_row..).zip(&mut square.0) {
+        if width < 2 * SIDE || row >= x.rows {
+            *packed = [0; SIDE];
+        }
+        if row < x.rows {
+            let row = &x.row(row)[first..][..width];
+            match row.first_chunk::<{ 2 * SIDE }>() {
+                Some(row) => T::neighbours::<P>(row, packed),
+                None => T::neighbours::<P>(row, &mut packed[..width.div_ceil(2)]),
+            }
         }
     }
-    square
 }
 
 /// Pairs of neighbours of a row-major matrix of at most [`COLS`] rows, transposed.
 #[inline(always)]
-fn pack_turned<T: Number>(x: Matrix<T>, packed: &mut [[u32; COLS]]) {
+fn pack_turned<P: Pairing, T: Number>(x: Matrix<T>, packed: &mut [[u32; COLS]]) {
+    let mut square = Square::default();
     for (first, packed) in (0..x.cols).step_by(2 * SIDE).zip(packed.chunks_mut(SIDE)) {
         for side in (0..x.rows).step_by(SIDE) {
-            let mut square = square_of(x, side, first);
-            transpose(&mut square);
-            for (packed, square) in packed.iter_mut().zip(square) {
-                packed[side..side + SIDE].copy_from_slice(&square);
+            square_of::<P, T>(x, side, first, &mut square);
+            P::transpose(&mut square);
+            for (packed, square) in packed.iter_mut().zip(&square.0) {
+                packed[side..side + SIDE].copy_from_slice(square);
             }
         }
     }
@@ -169,7 +229,7 @@ fn pack_turned<T: Number>(x: Matrix<T>, packed: &mut [[u32; COLS]]) {
 /// Transposes in four steps, each of which exchanges halves: of the square, then of its quarters,
 /// and so on. A step is shuffles of whole rows, which a vector unit has.
 #[inline(always)]
-fn transpose(square: &mut Square) {
+fn transpose(square: &mut [[u32; SIDE]; SIDE]) {
     exchange::<8>(square);
     exchange::<4>(square);
     exchange::<2>(square);
@@ -177,7 +237,7 @@ fn transpose(square: &mut Square) {
 }
 
 #[inline(always)]
-fn exchange<const STEP: usize>(square: &mut Square) {
+fn exchange<const STEP: usize>(square: &mut [[u32; SIDE]; SIDE]) {
     for upper in (0..SIDE).filter(|row| row & STEP == 0) {
         let lower = upper + STEP;
         let x = square[upper];

@@ -3,7 +3,7 @@
 use crate::kernel::{Kernel, Way, Work};
 use crate::matrix::{Matrix, Write, ends_inside};
 use crate::number::{Factor, Number};
-use crate::pack::{self, PACKED_COLS, Packed, ranges};
+use crate::pack::{self, InLoops, PACKED_COLS, Packed, ranges};
 use crate::tile::{COLS, Destination, ROWS, written};
 use crate::tiles;
 use std::cell::RefCell;
@@ -99,14 +99,15 @@ impl<A: Number, B: Number> Work for Product<'_, A, B> {
             let write = if inner.start == 0 { write } else { Write::Add };
             let pairs = inner.len().div_ceil(2);
             for cols in ranges(b.cols, PACKED_COLS) {
-                pack::right(b.rows(inner.clone()).cols(cols.clone()), 1, &mut packed.right);
-                let right_seen = K::look(&packed.right);
+                let b = b.rows(inner.clone()).cols(cols.clone());
+                let right = pack::right::<InLoops, B>(b, 1, &mut packed.right);
+                let right_seen = K::look(right);
                 for rows in ranges(a.rows, PACKED_ROWS) {
                     let strides =
                         pack::left(a.rows(rows.clone()).cols(inner.clone()), &mut packed.left);
                     let kernel = K::of(K::look(&packed.left), right_seen);
                     let left = K::left(&packed.left, &mut packed.wide);
-                    for (panel, right) in packed.right.chunks_exact(pairs * COLS).enumerate() {
+                    for (panel, right) in right.chunks_exact(pairs * COLS).enumerate() {
                         let right = right.as_chunks().0;
                         let col = cols.start + panel * COLS;
                         let width = COLS.min(cols.end - col);

@@ -277,7 +277,7 @@ fn tiles_multiply_to_the_recorded_bits() {
     }
 }
 
-/// Where tiles are here and asked for they multiply, whatever a stopwatch says.
+/// Where tiles are here they multiply, whatever a stopwatch says.
 #[test]
 fn the_best_way_is_one_of_this_machine() {
     assert!(Way::best().is_here());

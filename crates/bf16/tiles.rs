@@ -16,6 +16,9 @@ const HEIGHT: usize = 2 * PAIRS;
 /// Inner positions that are packed at a time. It changes no bit.
 const PACKED_INNER: usize = 48 * STEP;
 
+/// Steps from where the kernel is to what it fetches of the right factor.
+const AHEAD: usize = 2;
+
 /// A product in tiles, or in emulated ones that give their bits.
 pub fn multiply(into: Destination, a: Factor, b: Factor, packed: &mut Packed) {
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -28,7 +31,7 @@ pub fn multiply(into: Destination, a: Factor, b: Factor, packed: &mut Packed) {
 
 /// Tiles need no feature that the compiler knows. The loops that pack do.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx512bf16,avx512bw,avx512dq,avx512vl")]
 fn in_hardware(into: Destination, a: Factor, b: Factor, packed: &mut Packed) {
     loops::<amx::Amx>(into, a, b, packed);
 }
@@ -43,24 +46,28 @@ fn loops<I: Instructions>(into: Destination, a: Factor, b: Factor, packed: &mut 
     for inner in ranges(length, PACKED_INNER) {
         let write = if inner.start == 0 { write } else { Write::Add };
         let steps = inner.len().div_ceil(STEP);
-        packed.squares.resize(2 * steps, Square::default());
+        packed.squares.resize(packed.squares.len().max(2 * steps), Square::default());
         for cols in ranges(width, PACKED_COLS) {
             let part = (inner.clone(), cols.clone());
-            match b {
+            let right = match b {
                 Factor::F32(b) => {
-                    pack::right(b.rows(part.0).cols(part.1), PAIRS, &mut packed.right)
+                    pack::right::<I, _>(b.rows(part.0).cols(part.1), PAIRS, &mut packed.right)
                 }
                 Factor::Bf16(b) => {
-                    pack::right(b.rows(part.0).cols(part.1), PAIRS, &mut packed.right)
+                    pack::right::<I, _>(b.rows(part.0).cols(part.1), PAIRS, &mut packed.right)
                 }
-            }
+            };
             for rows in ranges(height, HEIGHT) {
-                let squares = &mut packed.squares;
+                let squares = &mut packed.squares[..2 * steps];
                 match a {
-                    Factor::F32(a) => pack::squares(a.cols(inner.clone()), rows.start, squares),
-                    Factor::Bf16(a) => pack::squares(a.cols(inner.clone()), rows.start, squares),
+                    Factor::F32(a) => {
+                        pack::squares::<I, _>(a.cols(inner.clone()), rows.start, squares)
+                    }
+                    Factor::Bf16(a) => {
+                        pack::squares::<I, _>(a.cols(inner.clone()), rows.start, squares)
+                    }
                 }
-                for (panel, right) in packed.right.chunks_exact(steps * PAIRS * COLS).enumerate() {
+                for (panel, right) in right.chunks_exact(steps * PAIRS * COLS).enumerate() {
                     let right = right.as_chunks().0;
                     let col = cols.start + panel * COLS;
                     let width = COLS.min(cols.end - col);
@@ -101,6 +108,7 @@ fn block<I: Instructions>(
         let below = c.add(PAIRS * stride);
         match write {
             Write::Replace => {
+                I::fetch_to_write(c, [HEIGHT, COLS], stride);
                 tiles.zero::<0>();
                 tiles.zero::<1>();
                 tiles.zero::<2>();
@@ -115,6 +123,8 @@ fn block<I: Instructions>(
         }
         for step in 0..steps {
             let right = right.as_ptr().add(step * PAIRS).cast::<u32>();
+            // Panels follow each other, and all together only fit into the second-level cache.
+            I::fetch(right.wrapping_add(PAIRS * COLS * AHEAD), PAIRS * COLS);
             tiles.load::<6>(right, COLS);
             tiles.load::<4>(upper.as_ptr().add(step).cast(), PAIRS);
             tiles.load::<7>(right.add(PAIRS), COLS);

@@ -59,7 +59,7 @@ pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
         None => lab(),
         Some(setting) => Err(BadInput::new(
             format!("SHARDLAB_SIMD={setting:?} is unknown"),
-            "set it to portable or tiles, or leave it out",
+            "set it to portable or vectors, or leave it out",
         )
         .into()),
     };

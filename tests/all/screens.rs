@@ -22,10 +22,9 @@ fn screen(folder: &Path, command: &str, portable: bool) -> String {
         .env("NO_COLOR", "1")
         .env("RUST_BACKTRACE", "0")
         .env_remove("COLUMNS")
-        .env_remove("SHARDLAB_CORPUS");
-    if portable {
-        command.env("SHARDLAB_SIMD", "portable");
-    }
+        .env_remove("SHARDLAB_CORPUS")
+        // Tiles have bits of their own.
+        .env("SHARDLAB_SIMD", if portable { "portable" } else { "vectors" });
     let output = command.output().unwrap();
     let said = stdout(&output) + &stderr(&output);
     match output.status.code() {

@@ -148,7 +148,9 @@ pub fn precision(screen: &Screen, config: &Config) {
         Precision::F32 => gradients,
         Precision::Bf16 => {
             let products = match matmul::way() {
-                Way::Tiles => "in tiles (AMX), to bits of their own, as SHARDLAB_SIMD=tiles asks",
+                Way::Tiles => {
+                    "in tiles (AMX), to bits of their own: SHARDLAB_SIMD=vectors has every machine's"
+                }
                 Way::Instruction => "by AVX512-BF16",
                 Way::Wide | Way::Fused => "by f32's multiply-add, to the same bits",
                 Way::Plain => "by f32's arithmetic, to the same bits",
