@@ -1,7 +1,6 @@
 //! Factors' elements, and their rounding to bf16.
 
 use crate::matrix::Matrix;
-use crate::pack::{Pairing, pair_rows};
 use half::bf16;
 
 /// An element of a factor.
@@ -13,13 +12,11 @@ pub trait Number: Copy + sealed::Sealed {
     /// A factor of such elements.
     fn factor(matrix: Matrix<Self>) -> Factor;
 
-    /// Pairs of a row's neighbours, rounded.
-    #[doc(hidden)]
-    fn neighbours<P: Pairing>(row: &[Self], packed: &mut [u32]);
+    /// Both rounded, as the instruction takes them: the one at the even position in the lower half.
+    fn pair(even: Self, odd: Self) -> u32;
 
-    /// Pairs of the numbers of two rows, rounded.
-    #[doc(hidden)]
-    fn of_rows<P: Pairing>(even: &[Self], odd: &[Self], packed: &mut [u32]);
+    /// The same numbers, if they are f32.
+    fn f32s(numbers: &[Self]) -> Option<&[f32]>;
 }
 
 /// A factor of a product.
@@ -59,13 +56,13 @@ impl Number for f32 {
     }
 
     #[inline(always)]
-    fn neighbours<P: Pairing>(row: &[f32], packed: &mut [u32]) {
-        P::neighbours(row, packed);
+    fn pair(even: f32, odd: f32) -> u32 {
+        pair(even.rounded(), odd.rounded())
     }
 
     #[inline(always)]
-    fn of_rows<P: Pairing>(even: &[f32], odd: &[f32], packed: &mut [u32]) {
-        P::of_rows(even, odd, packed);
+    fn f32s(numbers: &[f32]) -> Option<&[f32]> {
+        Some(numbers)
     }
 }
 
@@ -81,21 +78,15 @@ impl Number for bf16 {
     }
 
     #[inline(always)]
-    fn neighbours<P: Pairing>(row: &[bf16], packed: &mut [u32]) {
-        let (pairs, rest) = row.as_chunks::<2>();
-        for (packed, [even, odd]) in packed.iter_mut().zip(pairs) {
-            // They lie in memory as a pair does.
-            let both = u32::from(even.to_bits()) | u32::from(odd.to_bits()) << 16;
-            *packed = both & normal(both);
-        }
-        if let ([last], Some(packed)) = (rest, packed.last_mut()) {
-            *packed = pair(last.rounded(), 0);
-        }
+    fn pair(even: bf16, odd: bf16) -> u32 {
+        // Neighbours lie in memory as a pair does.
+        let both = u32::from(even.to_bits()) | u32::from(odd.to_bits()) << 16;
+        both & normal(both)
     }
 
     #[inline(always)]
-    fn of_rows<P: Pairing>(even: &[bf16], odd: &[bf16], packed: &mut [u32]) {
-        pair_rows(even, odd, packed);
+    fn f32s(_numbers: &[bf16]) -> Option<&[f32]> {
+        None
     }
 }
 

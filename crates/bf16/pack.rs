@@ -44,13 +44,13 @@ pub fn left<T: Number>(a: Matrix<T>, packed: &mut Vec<u32>) -> Strides {
     packed.resize(rows * pairs, 0);
     if a.col_stride == 1 {
         for (row, packed) in packed.chunks_exact_mut(pairs).take(a.rows).enumerate() {
-            T::neighbours::<InLoops>(a.row(row), packed);
+            pair_neighbours::<InLoops, T>(a.row(row), packed);
         }
         return Strides { row: pairs, pair: 1 };
     }
     for (p, packed) in packed.chunks_exact_mut(rows).enumerate() {
         let [even, odd] = pair_of_rows(a.t(), p);
-        T::of_rows::<InLoops>(even, odd, packed);
+        pair_rows::<InLoops, T>(even, odd, packed);
     }
     Strides { row: 1, pair: rows }
 }
@@ -79,7 +79,7 @@ pub fn right<'p, P: Pairing, T: Number>(
         let mut odd = odd.chunks(COLS);
         for (panel, even) in even.chunks(COLS).enumerate() {
             let odd = odd.next().unwrap_or_default();
-            T::of_rows::<P>(even, odd, &mut packed[(panel * pairs + p) * COLS..][..COLS]);
+            pair_rows::<P, T>(even, odd, &mut packed[(panel * pairs + p) * COLS..][..COLS]);
         }
     }
     if filled < pairs {
@@ -112,7 +112,7 @@ pub fn squares<P: Pairing, T: Number>(a: Matrix<T>, first: usize, squares: &mut 
             if even.len() < SIDE {
                 *packed = [0; SIDE];
             }
-            T::of_rows::<P>(even, odd, packed);
+            pair_rows::<P, T>(even, odd, packed);
         }
         P::transpose(square);
     }
@@ -145,12 +145,12 @@ pub struct InLoops;
 impl Pairing for InLoops {
     #[inline(always)]
     fn neighbours(row: &[f32], packed: &mut [u32]) {
-        pair_neighbours(row, packed);
+        neighbours_in_loops(row, packed);
     }
 
     #[inline(always)]
     fn of_rows(even: &[f32], odd: &[f32], packed: &mut [u32]) {
-        pair_rows(even, odd, packed);
+        rows_in_loops(even, odd, packed);
     }
 
     #[inline(always)]
@@ -159,11 +159,29 @@ impl Pairing for InLoops {
     }
 }
 
+/// Pairs of a row's neighbours.
 #[inline(always)]
-fn pair_neighbours<T: Number>(row: &[T], packed: &mut [u32]) {
+fn pair_neighbours<P: Pairing, T: Number>(row: &[T], packed: &mut [u32]) {
+    match T::f32s(row) {
+        Some(row) => P::neighbours(row, packed),
+        None => neighbours_in_loops(row, packed),
+    }
+}
+
+/// Pairs of the numbers of two rows, of which the second one may be empty.
+#[inline(always)]
+fn pair_rows<P: Pairing, T: Number>(even: &[T], odd: &[T], packed: &mut [u32]) {
+    match (T::f32s(even), T::f32s(odd)) {
+        (Some(even), Some(odd)) => P::of_rows(even, odd, packed),
+        _ => rows_in_loops(even, odd, packed),
+    }
+}
+
+#[inline(always)]
+fn neighbours_in_loops<T: Number>(row: &[T], packed: &mut [u32]) {
     let (pairs, rest) = row.as_chunks::<2>();
     for (packed, [even, odd]) in packed.iter_mut().zip(pairs) {
-        *packed = pair(even.rounded(), odd.rounded());
+        *packed = T::pair(*even, *odd);
     }
     if let ([last], Some(packed)) = (rest, packed.last_mut()) {
         *packed = pair(last.rounded(), 0);
@@ -171,13 +189,13 @@ fn pair_neighbours<T: Number>(row: &[T], packed: &mut [u32]) {
 }
 
 #[inline(always)]
-pub fn pair_rows<T: Number>(even: &[T], odd: &[T], packed: &mut [u32]) {
+fn rows_in_loops<T: Number>(even: &[T], odd: &[T], packed: &mut [u32]) {
     if odd.is_empty() {
         packed.iter_mut().zip(even).for_each(|(to, even)| *to = pair(even.rounded(), 0));
         return;
     }
     for (to, (even, odd)) in packed.iter_mut().zip(even.iter().zip(odd)) {
-        *to = pair(even.rounded(), odd.rounded());
+        *to = T::pair(*even, *odd);
     }
 }
 
@@ -204,8 +222,8 @@ fn square_of<P: Pairing, T: Number>(
         if row < x.rows {
             let row = &x.row(row)[first..][..width];
             match row.first_chunk::<{ 2 * SIDE }>() {
-                Some(row) => T::neighbours::<P>(row, packed),
-                None => T::neighbours::<P>(row, &mut packed[..width.div_ceil(2)]),
+                Some(row) => pair_neighbours::<P, T>(row, packed),
+                None => pair_neighbours::<P, T>(row, &mut packed[..width.div_ceil(2)]),
             }
         }
     }
