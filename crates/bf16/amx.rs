@@ -132,15 +132,15 @@ impl Pairing for Amx {
         // SAFETY: as above.
         unsafe {
             let mut rows = [_mm512_setzero_si512(); PAIRS];
-            for row in 0..PAIRS {
-                rows[row] = _mm512_loadu_si512(square.0[row].as_ptr().cast());
+            for (row, from) in rows.iter_mut().zip(&square.0) {
+                *row = _mm512_loadu_si512(from.as_ptr().cast());
             }
             exchange::<8>(&mut rows);
             exchange::<4>(&mut rows);
             exchange::<2>(&mut rows);
             exchange::<1>(&mut rows);
-            for row in 0..PAIRS {
-                _mm512_storeu_si512(square.0[row].as_mut_ptr().cast(), rows[row]);
+            for (row, to) in rows.into_iter().zip(&mut square.0) {
+                _mm512_storeu_si512(to.as_mut_ptr().cast(), row);
             }
         }
     }
