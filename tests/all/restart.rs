@@ -182,6 +182,27 @@ fn a_killed_training_continues_when_it_is_started_again() {
     has(&text, &["resumed after step 4, ", "lost steps 5 to 6: 8 samples ", SAME]);
 }
 
+/// Without its scale and counts the resumed run would overflow again. A run in f32, or with another
+/// rule, does not continue it.
+#[test]
+fn a_loss_scale_is_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = "--fp16 --initial-scale-power 22 --window 3";
+    let killed = lab08(dir.path(), &format!("{flags} --kill-rank 0 --at-step 11"));
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed.status), Some(9));
+    let text = succeeded(&lab08(dir.path(), &format!("{flags} --resume auto")));
+    has(&text, &["resumed after step 8, ", "scale 2^", SAME]);
+    let refused = lab08(dir.path(), "--resume auto");
+    failed(&refused, 2, "runs/lab08/restart/save-");
+    has(&stderr(&refused), &["is of a run in fp16, with a loss scale"]);
+    let refused = lab08(dir.path(), "--fp16 --window 5 --resume auto");
+    failed(&refused, 2, "no checkpoint in runs/lab08/restart can be used");
+    has(
+        &stderr(&refused),
+        &["has other settings than this run: --window 5 instead of 3"],
+    );
+}
+
 /// The same run, with either way to read the checkpoint: the resumed run has the model that it has
 /// if each rank reads.
 #[test]

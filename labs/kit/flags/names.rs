@@ -5,7 +5,7 @@ use anyhow::Error;
 use shardlab::train::{Config, Diverged};
 
 /// Settings whose flag has the same name, with `-` for `_`.
-const SETTINGS: [&str; 46] = [
+const SETTINGS: [&str; 49] = [
     "aux_loss",
     "aux_over_ranks",
     "aux_scope",
@@ -22,6 +22,7 @@ const SETTINGS: [&str; 46] = [
     "dropout",
     "dtype",
     "experts",
+    "fp16",
     "global_batch",
     "grad_accum",
     "groups",
@@ -44,6 +45,7 @@ const SETTINGS: [&str; 46] = [
     "resume",
     "resume_anyway",
     "sampler",
+    "scaler",
     "schedule",
     "seed",
     "steps",
@@ -51,6 +53,7 @@ const SETTINGS: [&str; 46] = [
     "train_range_to_skip",
     "warmup",
     "weight_decay",
+    "window",
     "z_loss",
 ];
 

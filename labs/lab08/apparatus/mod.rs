@@ -31,13 +31,13 @@ pub use stall::{larger, stall};
 pub use training::{Run, Training, Way, checkpoints};
 
 use crate::flags::SurviveFlags;
-use crate::skipping::Ranges;
+use crate::skipping::{Ranges, emulate_half};
 use anyhow::Result;
 use kit::show::Screen;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::parallel::Strategy;
-use shardlab::train::Config;
+use shardlab::train::{Config, Setup};
 use std::path::PathBuf;
 
 /// The run's settings, which all ranks share.
@@ -58,5 +58,10 @@ impl Job {
     /// A training at its start. All ranks call it.
     pub fn begin(&self, comm: &Comm) -> Result<shardlab::train::Training> {
         shardlab::train::Training::new(&self.config, &self.strategy, comm)
+    }
+
+    /// A training at its start whose gradients are rounded to fp16. All ranks call it.
+    pub fn begin_in_half(&self, comm: &Comm) -> Result<shardlab::train::Training> {
+        Setup::new(&self.config, &self.strategy).listen(emulate_half).begin(comm)
     }
 }

@@ -4,7 +4,7 @@ use super::iterations::{Interval, LoggedRun, drawn, mean_speed};
 use super::training::{Run, Training, Way};
 use super::{Job, Metrics, counts};
 use crate::flags::{Break, Policy};
-use crate::skipping::{Counters, Outcome, Ranges, caught};
+use crate::skipping::{Outcome, Ranges, SkippingTrainer, caught};
 use anyhow::Result;
 use kit::Checks;
 use kit::show::{folded, significant, thousands};
@@ -59,7 +59,7 @@ pub fn once(job: &Job, comm: &Comm, checks: &mut Checks) -> Result<()> {
             }
         }
         if flags.prints_log() {
-            lines.push(say_line(job, &mut interval, &training.trainer.counters));
+            lines.push(say_line(job, &mut interval, &training.trainer));
         }
     }
     let run = training.finish(job)?;
@@ -120,9 +120,10 @@ pub fn report_no_spike(job: &Job, comm: &Comm, run: &Run, checks: &mut Checks) -
 }
 
 /// Prints the log line of the interval that ends with the last step. Returns it.
-pub(super) fn say_line(job: &Job, interval: &mut Interval, counters: &Counters) -> String {
+pub(super) fn say_line(job: &Job, interval: &mut Interval, trainer: &SkippingTrainer) -> String {
+    let counters = &trainer.counters;
     let lr = job.config.schedule.at(counters.schedule.saturating_sub(1));
-    let line = interval.line(&LoggedRun::of(&job.config), counters, lr, 1.0);
+    let line = interval.line(&LoggedRun::of(&job.config), counters, lr, trainer.scale());
     job.screen.say(folded(&line, job.screen.width));
     line
 }

@@ -74,6 +74,9 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
             let done = only_if(resumed.step >= job.config.steps, ": no step is left to train");
             let folder = resumed.folder.display();
             say("resumed", format!("after step {}, from {folder}{done}", resumed.step));
+            if let Some(scaler) = &training.trainer.scaler {
+                say("scale", scaler.in_words());
+            }
             if let Some(loaded) = what_was_loaded {
                 say("loaded", loaded);
             }
@@ -184,7 +187,7 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
             writing = told(first, training.trainer.start_save(all));
         }
         if first && (due || job.flags.log) {
-            say_line(job, &mut interval, &training.trainer.counters);
+            say_line(job, &mut interval, &training.trainer);
         }
     }
     match writing {
@@ -250,7 +253,10 @@ fn check(
     }
     if let Some((from, never)) = compared {
         let later = never.steps.get(from..).unwrap_or_default();
-        let here = end.state == never.state && end.counters == never.counters && end.steps == later;
+        let here = end.state == never.state
+            && end.counters == never.counters
+            && end.scaler == never.scaler
+            && end.steps == later;
         let same = !comm.any(!here)?;
         if comm.rank() == 0 {
             let ends = |run: &Run| short_hash(&run.models[0]);

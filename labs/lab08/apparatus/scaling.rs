@@ -9,14 +9,12 @@ use super::Job;
 use super::iterations::{Interval, LoggedRun};
 use super::training::state_hash;
 use crate::flags::ScalingFlags;
-use crate::skipping::{
-    LossScaler, Outcome, ScalerConfig, ScalerRule, SkippingTrainer, emulate_half,
-};
+use crate::skipping::{LossScaler, Outcome, ScalerConfig, ScalerRule, SkippingTrainer};
 use anyhow::Result;
 use kit::Checks;
 use kit::show::{Plot, Screen, Series, folded, table, thousands};
 use shardlab::comm::{Comm, Reduce};
-use shardlab::train::{Diverged, Setup, all_hashes};
+use shardlab::train::{Diverged, all_hashes};
 use std::time::Instant;
 
 /// One step of the training, as the screen shows it.
@@ -34,15 +32,14 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool, checks: &mut Checks) ->
     let config = &job.config;
     let screen = &job.screen;
     let flags = &job.flags.scaling;
-    let half = Setup::new(config, &job.strategy).listen(emulate_half).begin(comm)?;
-    let mut trainer = SkippingTrainer::new(half, &job.corpus.train);
+    let mut trainer = SkippingTrainer::new(job.begin_in_half(comm)?, &job.corpus.train);
     trainer.scaler = Some(LossScaler::new(flags.config()));
     let logged = LoggedRun::of(config);
     let mut steps = Vec::new();
     let mut interval = Interval::default();
     let mut moved = 0;
     for number in 1..=config.steps {
-        let scale = scale(&trainer);
+        let scale = trainer.scale();
         let before = state_hash(&mut trainer.training.zero)?;
         let schedule = trainer.counters.schedule;
         let start = Instant::now();
@@ -105,15 +102,11 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool, checks: &mut Checks) ->
     Ok(())
 }
 
-fn scale(trainer: &SkippingTrainer) -> f64 {
-    trainer.scaler.as_ref().map_or(1.0, LossScaler::scale)
-}
-
 /// The next step. A bound for the scaled norm is the scale times lower for the norm without it.
 fn step(trainer: &mut SkippingTrainer, clip_first: bool) -> Result<Outcome> {
     let clip = trainer.training.config.clip;
     if clip_first {
-        trainer.training.config.clip /= scale(trainer);
+        trainer.training.config.clip /= trainer.scale();
     }
     let step = trainer.step();
     trainer.training.config.clip = clip;

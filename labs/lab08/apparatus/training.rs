@@ -4,7 +4,7 @@ use super::Job;
 use super::spikes::Baseline;
 use crate::flags::Policy;
 use crate::skipping::{
-    AttemptedStep, Bound, Counters, Outcome, Ranges, SkippingTrainer, state_bits,
+    AttemptedStep, Bound, Counters, LossScaler, Outcome, Ranges, SkippingTrainer, state_bits,
 };
 use anyhow::{Context, Result};
 use kit::show::{Plot, Screen, Series};
@@ -94,7 +94,13 @@ pub struct Training<'a> {
 impl<'a> Training<'a> {
     /// A training at its start. All ranks call it.
     pub fn begin(job: &'a Job, comm: &Comm, way: &Way) -> Result<Training<'a>> {
-        let trainer = SkippingTrainer::new(job.begin(comm)?, &job.corpus.train);
+        let scaling = &job.flags.scaling;
+        let training = if scaling.fp16 {
+            job.begin_in_half(comm)?
+        } else {
+            job.begin(comm)?
+        };
+        let trainer = SkippingTrainer::new(training, &job.corpus.train);
         let drawn = Rc::new(RefCell::new(Vec::new()));
         let keep = drawn.clone();
         let poisoned = way.poisoned;
@@ -108,6 +114,7 @@ impl<'a> Training<'a> {
             keep.borrow_mut().push(batch.clone());
             batch
         });
+        trainer.scaler = scaling.fp16.then(|| LossScaler::new(scaling.config()));
         trainer.policy = way.policy.of_ranges();
         trainer.ranges = way.ranges.clone();
         Ok(Training {
@@ -193,7 +200,7 @@ impl<'a> Training<'a> {
 
     /// Evaluates the model. All ranks call it.
     pub fn finish(self, job: &Job) -> Result<Run> {
-        let SkippingTrainer { mut training, counters, .. } = self.trainer;
+        let SkippingTrainer { mut training, counters, scaler, .. } = self.trainer;
         let comm = &training.mesh.world().clone();
         if let Some(path) = self.trace.write(comm)? {
             job.screen.say(trace::row(&job.screen, path));
@@ -206,6 +213,7 @@ impl<'a> Training<'a> {
         Ok(Run {
             steps: self.steps,
             counters,
+            scaler,
             val,
             models,
             state: state_hash(&mut training.zero)?,
@@ -232,6 +240,8 @@ pub fn state_hash(zero: &mut Zero) -> Result<String> {
 pub struct Run {
     pub steps: Vec<AttemptedStep>,
     pub counters: Counters,
+    /// The loss scale at the end, in fp16.
+    pub scaler: Option<LossScaler>,
     /// Loss on the validation split at the end.
     pub val: f64,
     /// The hash of each rank's model.
@@ -278,6 +288,13 @@ pub fn checkpoints(job: &Job, comm: &Comm) -> Result<Checkpoints> {
 
 /// The job's checkpoints in a folder.
 pub fn checkpoints_in(dir: PathBuf, keep: usize, job: &Job, comm: &Comm) -> Checkpoints {
-    let of = job.config.job(&job.strategy, &job.corpus.train);
+    let mut of = job.config.job(&job.strategy, &job.corpus.train);
+    let scaling = &job.flags.scaling;
+    if scaling.fp16 {
+        let rule = serde_json::json!(scaling.scaler);
+        of.settings.insert("fp16".into(), true.into());
+        of.settings.insert("scaler".into(), rule);
+        of.settings.insert("window".into(), scaling.window.into());
+    }
     Checkpoints::new(dir, keep, of, comm)
 }

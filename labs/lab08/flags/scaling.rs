@@ -13,7 +13,7 @@ const WINDOW: usize = 25;
 #[command(next_help_heading = "Half precision")]
 pub struct ScalingFlags {
     /// Train once with gradients in fp16, and scale the loss
-    #[arg(long, conflicts_with_all = ["dtype", "reduce_dtype", "train_range_to_skip", "policy", "print_tokens", "log", "metrics", "trace", "RestartFlags", "stall"], help_heading = help::TRAINING)]
+    #[arg(long, conflicts_with_all = ["dtype", "reduce_dtype", "train_range_to_skip", "policy", "print_tokens", "log", "metrics", "trace", "stall"], help_heading = help::TRAINING)]
     pub fp16: bool,
     /// The rule that updates the loss scale
     #[arg(

@@ -18,6 +18,7 @@
 
 use anyhow::{Context, Result};
 use half::f16;
+use kit::show::counted;
 use serde::{Deserialize, Serialize};
 use shardlab::comm::Comm;
 use shardlab::tensor::{Listener, Params};
@@ -122,6 +123,22 @@ impl LossScaler {
     /// The factor for the loss of the next backward pass.
     pub fn scale(&self) -> f64 {
         self.scale
+    }
+
+    /// Takes over another one's scale and counts. The rule and its settings stay.
+    pub fn continue_from(&mut self, saved: &LossScaler) {
+        let LossScaler { scale, good, remaining, .. } = *saved;
+        *self = LossScaler { config: self.config, scale, good, remaining };
+    }
+
+    /// What a checkpoint has of it, in words.
+    pub fn in_words(&self) -> String {
+        let good = counted(self.good as usize, "good step", "good steps");
+        let overflow = match self.remaining {
+            0 | 1 => "the next overflow".to_string(),
+            more => format!("overflow {more} from here"),
+        };
+        format!("2^{} after {good}; it shrinks at {overflow}", self.scale.log2())
     }
 
     /// Decides, together with all ranks of `comm`, whether a step is taken: `None` if `norm` is not

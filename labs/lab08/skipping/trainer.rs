@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 use shardlab::checkpoint::{Checkpoints, Resume, Resumed, Writing};
 use shardlab::comm::Reduce;
 use shardlab::data::Batch;
+use shardlab::error::BadInput;
 use shardlab::parallel::Zero;
 use shardlab::sha256;
 use shardlab::train::{ComputedStep, Training, clip_scale};
+use std::path::Path;
 use std::time::Instant;
 
 /// A source of micro-batches: returns number `n`, counted from 0.
@@ -180,6 +182,11 @@ impl<'a> SkippingTrainer<'a> {
         Ok(Outcome::Taken { loss, grad_norm, lr })
     }
 
+    /// The factor for the loss of the next backward pass.
+    pub fn scale(&self) -> f64 {
+        self.scaler.as_ref().map_or(1.0, LossScaler::scale)
+    }
+
     /// Begins to save the training; see [`Checkpoints::start`]. All ranks call it.
     ///
     /// # Errors
@@ -193,15 +200,25 @@ impl<'a> SkippingTrainer<'a> {
     /// ranks call it.
     ///
     /// # Errors
-    /// If the checkpoint is damaged or of a different job, or cannot be read.
+    /// If the checkpoint is damaged or of a different job, or cannot be read; if it has a loss
+    /// scale and this training has none.
     pub fn resume(&mut self, all: &Checkpoints, which: &Resume) -> Result<Option<Resumed<Record>>> {
         let resumed = all.resume::<Record>(which, &mut self.training.zero)?;
-        if let Some(Resumed { record, .. }) = &resumed {
+        if let Some(Resumed { record, folder, .. }) = &resumed {
             self.counters = record.counters;
-            self.scaler = record.scaler.clone();
+            match (&mut self.scaler, &record.scaler) {
+                (Some(scaler), Some(saved)) => scaler.continue_from(saved),
+                (None, Some(_)) => return Err(has_a_loss_scale(folder).into()),
+                (_, None) => {}
+            }
         }
         Ok(resumed)
     }
+}
+
+fn has_a_loss_scale(folder: &Path) -> BadInput {
+    let what = format!("{} is of a run in fp16, with a loss scale", folder.display());
+    BadInput::new(what, "give --fp16, or another folder to --checkpoints")
 }
 
 /// Draws the next micro-batch, and adds its hash to `drawn`.
